@@ -1,0 +1,39 @@
+# Compiler settings of the whole tree, as the interface target tri_settings.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+find_program(TRI_CCACHE ccache)
+if(TRI_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TRI_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(hwy REQUIRED)
+
+add_library(tri_settings INTERFACE)
+target_include_directories(tri_settings INTERFACE ${PROJECT_SOURCE_DIR}/include
+                                                  ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(tri_settings INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow -Werror
+  # FMA only where it is written: otherwise SIMD targets differ in their last bit.
+  -ffp-contract=off)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # The baseline is Highway's SSE4 target, so that no scalar copy of each kernel is built beside it.
+  target_compile_options(tri_settings INTERFACE -msse4.2 -maes -mpclmul)
+  set(disabled "(HWY_SSSE3|HWY_AVX3_DL)")
+  if(TRI_FEW_TARGETS)
+    set(disabled "(HWY_SSSE3|HWY_AVX3_DL|HWY_AVX3)")
+  endif()
+  target_compile_definitions(tri_settings INTERFACE "HWY_DISABLED_TARGETS=${disabled}")
+endif()
+if(TRI_CHECKS)
+  target_compile_definitions(tri_settings INTERFACE TRI_CHECKS=1)
+endif()
+if(TRI_SANITIZE)
+  target_compile_options(tri_settings INTERFACE -fsanitize=${TRI_SANITIZE} -fno-omit-frame-pointer
+                                                -fno-sanitize-recover=all)
+  target_link_options(tri_settings INTERFACE -fsanitize=${TRI_SANITIZE})
+endif()
+target_link_libraries(tri_settings INTERFACE Threads::Threads fmt::fmt)
