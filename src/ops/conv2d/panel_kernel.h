@@ -1,0 +1,67 @@
+#pragma once
+// Room: ops. The two register kernels that all dense convolutions and linear layers run on. Both
+// know only fp32 rows in scratch and lists of offsets; formats, padding, strides and groups have
+// been settled by those who built the lists.
+//
+// A panel is 16 output channels: weights lie as [row of the panel][16], so that one broadcast input
+// value meets 16 weights in two AVX2 registers. Six rows x 16 channels fill 12 of 16 registers.
+#include <cstddef>
+#include <cstdint>
+
+namespace tri::ops {
+
+inline constexpr int64_t kPanel = 16;
+
+// k consecutive input values meet k consecutive rows of the panel; offsets in floats, rows.
+struct Segment {
+  int32_t x;
+  int32_t w;
+  int32_t k;
+};
+
+// One output row: where its input starts and where its 16 results go, in floats.
+struct RowRef {
+  int32_t x;
+  int32_t out;
+};
+
+// Rows that touch the same taps, and these taps. Half-open ranges.
+struct RowClass {
+  int32_t row_begin, row_end;
+  int32_t segment_begin, segment_end;
+};
+
+struct PanelTile {
+  const float* x;
+  const float* panel;  // (rows, 16)
+  const float* bias;   // (16), or null
+  float* out;
+  const RowRef* rows;
+  const Segment* segments;
+  const RowClass* classes;
+  size_t class_count;
+};
+
+// out[row][0..15] = bias + sum over the row's segments, in their order, one chain per result.
+void panel_tile(const PanelTile& tile) noexcept;
+
+// `length` consecutive positions of both operands; offsets in positions.
+struct Run {
+  int32_t x;
+  int32_t g;
+  int32_t length;
+};
+
+// How many input channels one tile of the outer product holds: 6 on AVX2. Packed x is
+// [channels / outer_rows()][position][outer_rows()].
+int64_t outer_rows() noexcept;
+
+// sums[r][c] += sum over the runs of x[position][r] * g[position][c]; sums is (outer_rows(), 16).
+void outer_tile(const float* x, const float* g, const Run* runs, size_t run_count,
+                float* sums) noexcept;
+
+// dst[c][r] = src[r][c] for a 16 x 16 block, strides in floats.
+void transpose_block(const float* src, int64_t src_stride, float* dst,
+                     int64_t dst_stride) noexcept;
+
+}  // namespace tri::ops

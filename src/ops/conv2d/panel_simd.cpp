@@ -1,0 +1,142 @@
+// ops/conv2d/panel_simd.cpp; contract in panel_kernel.h. Never throws, allocates or logs.
+#include "ops/conv2d/panel_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/conv2d/panel_simd.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"         // after foreach_target.h
+
+HWY_BEFORE_NAMESPACE();
+namespace tri::ops::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Full vectors of at most a panel: 4 lanes on SSE4 and NEON, 8 on AVX2, 16 on AVX-512.
+using D = hn::CappedTag<float, kPanel>;
+using V = hn::Vec<D>;
+constexpr D d;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+constexpr int kVectors = kPanel / kLanes;
+// Accumulators are rows x vectors; one weight register per vector and one broadcast stay free.
+// Two FMA pipes of latency 4 want at least 8 chains in flight.
+constexpr int kRows = HWY_TARGET == HWY_AVX2 ? 6 : kLanes == 16 ? 12 : HWY_ARCH_X86 ? 2 : 4;
+
+template <int kCount>
+HWY_INLINE void panel_block(const PanelTile& t, const RowRef* HWY_RESTRICT rows, int32_t seg_begin,
+                            int32_t seg_end) {
+  V acc[kCount][kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    const V start = t.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, t.bias + v * kLanes);
+    for (int r = 0; r < kCount; ++r) acc[r][v] = start;
+  }
+  for (int32_t s = seg_begin; s < seg_end; ++s) {
+    const Segment seg = t.segments[s];
+    const float* HWY_RESTRICT w = t.panel + static_cast<int64_t>(seg.w) * kPanel;
+    const float* x[kCount];
+    for (int r = 0; r < kCount; ++r) x[r] = t.x + rows[r].x + seg.x;
+    for (int32_t k = 0; k < seg.k; ++k) {
+      V weights[kVectors];
+      for (int v = 0; v < kVectors; ++v) weights[v] = hn::LoadU(d, w + v * kLanes);
+      w += kPanel;
+      for (int r = 0; r < kCount; ++r) {
+        const V value = hn::Set(d, x[r][k]);
+        for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, weights[v], acc[r][v]);
+      }
+    }
+  }
+  for (int r = 0; r < kCount; ++r)
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, t.out + rows[r].out + v * kLanes);
+}
+
+// The rows that are left when kRows does not divide a class.
+template <int kCount>
+HWY_INLINE void panel_rest(const PanelTile& t, const RowRef* rows, int32_t left, int32_t seg_begin,
+                           int32_t seg_end) {
+  if constexpr (kCount > 0) {
+    if (left == kCount) return panel_block<kCount>(t, rows, seg_begin, seg_end);
+    panel_rest<kCount - 1>(t, rows, left, seg_begin, seg_end);
+  }
+}
+
+void panel_tile(const PanelTile& t) {
+  for (size_t c = 0; c < t.class_count; ++c) {
+    const RowClass& rc = t.classes[c];
+    int32_t row = rc.row_begin;
+    for (; row + kRows <= rc.row_end; row += kRows)
+      panel_block<kRows>(t, t.rows + row, rc.segment_begin, rc.segment_end);
+    panel_rest<kRows - 1>(t, t.rows + row, rc.row_end - row, rc.segment_begin, rc.segment_end);
+  }
+}
+
+int64_t outer_rows() { return kRows; }
+
+void outer_tile(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g, const Run* runs,
+                size_t run_count, float* HWY_RESTRICT sums) {
+  V acc[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(d, sums + r * kPanel + v * kLanes);
+  for (size_t i = 0; i < run_count; ++i) {
+    const Run run = runs[i];
+    const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * kRows;
+    const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * kPanel;
+    for (int32_t p = 0; p < run.length; ++p) {
+      V grads[kVectors];
+      for (int v = 0; v < kVectors; ++v) grads[v] = hn::LoadU(d, gp + v * kLanes);
+      for (int r = 0; r < kRows; ++r) {
+        const V value = hn::Set(d, xp[r]);
+        for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, grads[v], acc[r][v]);
+      }
+      xp += kRows;
+      gp += kPanel;
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, sums + r * kPanel + v * kLanes);
+}
+
+// Sixteen 4 x 4 transposes: the same code on every target, two shuffles a vector.
+void transpose_block(const float* HWY_RESTRICT src, int64_t src_stride, float* HWY_RESTRICT dst,
+                     int64_t dst_stride) {
+  const hn::FixedTag<float, 4> d4;
+  const hn::FixedTag<double, 2> d2;
+  for (int r = 0; r < kPanel; r += 4) {
+    for (int c = 0; c < kPanel; c += 4) {
+      const float* HWY_RESTRICT from = src + r * src_stride + c;
+      const auto a = hn::LoadU(d4, from), b = hn::LoadU(d4, from + src_stride);
+      const auto e = hn::LoadU(d4, from + 2 * src_stride), f = hn::LoadU(d4, from + 3 * src_stride);
+      const auto ab_lo = hn::BitCast(d2, hn::InterleaveLower(d4, a, b));
+      const auto ab_hi = hn::BitCast(d2, hn::InterleaveUpper(d4, a, b));
+      const auto ef_lo = hn::BitCast(d2, hn::InterleaveLower(d4, e, f));
+      const auto ef_hi = hn::BitCast(d2, hn::InterleaveUpper(d4, e, f));
+      float* HWY_RESTRICT to = dst + c * dst_stride + r;
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab_lo, ef_lo)), d4, to);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab_lo, ef_lo)), d4, to + dst_stride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab_hi, ef_hi)), d4, to + 2 * dst_stride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab_hi, ef_hi)), d4, to + 3 * dst_stride);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tri::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tri::ops {
+HWY_EXPORT(panel_tile);
+HWY_EXPORT(outer_rows);
+HWY_EXPORT(outer_tile);
+HWY_EXPORT(transpose_block);
+
+void panel_tile(const PanelTile& tile) noexcept { HWY_DYNAMIC_DISPATCH(panel_tile)(tile); }
+int64_t outer_rows() noexcept { return HWY_DYNAMIC_DISPATCH(outer_rows)(); }
+void outer_tile(const float* x, const float* g, const Run* runs, size_t run_count,
+                float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(outer_tile)(x, g, runs, run_count, sums);
+}
+void transpose_block(const float* src, int64_t src_stride, float* dst,
+                     int64_t dst_stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(transpose_block)(src, src_stride, dst, dst_stride);
+}
+}  // namespace tri::ops
+#endif  // HWY_ONCE
