@@ -1,0 +1,10 @@
+#include "ops/op_rule.h"
+
+namespace tri::ops {
+
+Result<tensor::Shape> flatten_rule(const Attributes&, std::span<const tensor::Shape> inputs) {
+  TRI_TRY(check_arity(inputs, 1));
+  return tensor::Shape{1, 1, inputs[0].elements()};
+}
+
+}  // namespace tri::ops
