@@ -60,8 +60,13 @@ int64_t outer_rows() noexcept;
 void outer_tile(const float* x, const float* g, const Run* runs, size_t run_count,
                 float* sums) noexcept;
 
+// Packs rows for outer_tile: channel c of row i goes to
+// dst[(c / width) * panel_stride + i * step + c % width]; the last panel is filled up with zeros.
+// width is outer_rows() or 16; strides in floats.
+void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t channels, int64_t width,
+               float* dst, int64_t step, int64_t panel_stride) noexcept;
+
 // dst[c][r] = src[r][c] for a 16 x 16 block, strides in floats.
-void transpose_block(const float* src, int64_t src_stride, float* dst,
-                     int64_t dst_stride) noexcept;
+void transpose_block(const float* src, int64_t src_stride, float* dst, int64_t dst_stride) noexcept;
 
 }  // namespace tri::ops

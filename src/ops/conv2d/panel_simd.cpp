@@ -94,6 +94,44 @@ void outer_tile(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g, const 
     for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, sums + r * kPanel + v * kLanes);
 }
 
+// Copies kWidth floats, an even number, in overlapping pieces of four.
+template <int kWidth>
+HWY_INLINE void copy_few(const float* HWY_RESTRICT from, float* HWY_RESTRICT to) {
+  const hn::FixedTag<float, 4> d4;
+  const hn::FixedTag<float, 2> d2;
+  if constexpr (kWidth == 2) {
+    hn::StoreU(hn::LoadU(d2, from), d2, to);
+  } else {
+    for (int i = 0; i + 4 <= kWidth; i += 4) hn::StoreU(hn::LoadU(d4, from + i), d4, to + i);
+    if constexpr (kWidth % 4 != 0)
+      hn::StoreU(hn::LoadU(d4, from + kWidth - 4), d4, to + kWidth - 4);
+  }
+}
+
+template <int kWidth>
+void pack_width(const float* HWY_RESTRICT src, int64_t rows, int64_t src_stride, int64_t channels,
+                float* HWY_RESTRICT dst, int64_t step, int64_t panel_stride) {
+  const int64_t whole = channels / kWidth, rest = channels % kWidth;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* from = src + i * src_stride;
+    float* to = dst + i * step;
+    for (int64_t panel = 0; panel < whole; ++panel)
+      copy_few<kWidth>(from + panel * kWidth, to + panel * panel_stride);
+    if (rest == 0) continue;
+    to += whole * panel_stride;
+    from += whole * kWidth;
+    for (int64_t c = 0; c < kWidth; ++c) to[c] = c < rest ? from[c] : 0.0f;
+  }
+}
+
+void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t channels, int64_t width,
+               float* dst, int64_t step, int64_t panel_stride) {
+  if (width == kPanel)
+    pack_width<kPanel>(src, rows, src_stride, channels, dst, step, panel_stride);
+  else
+    pack_width<kRows>(src, rows, src_stride, channels, dst, step, panel_stride);
+}
+
 // Sixteen 4 x 4 transposes: the same code on every target, two shuffles a vector.
 void transpose_block(const float* HWY_RESTRICT src, int64_t src_stride, float* HWY_RESTRICT dst,
                      int64_t dst_stride) {
@@ -126,6 +164,7 @@ namespace tri::ops {
 HWY_EXPORT(panel_tile);
 HWY_EXPORT(outer_rows);
 HWY_EXPORT(outer_tile);
+HWY_EXPORT(pack_rows);
 HWY_EXPORT(transpose_block);
 
 void panel_tile(const PanelTile& tile) noexcept { HWY_DYNAMIC_DISPATCH(panel_tile)(tile); }
@@ -133,6 +172,11 @@ int64_t outer_rows() noexcept { return HWY_DYNAMIC_DISPATCH(outer_rows)(); }
 void outer_tile(const float* x, const float* g, const Run* runs, size_t run_count,
                 float* sums) noexcept {
   HWY_DYNAMIC_DISPATCH(outer_tile)(x, g, runs, run_count, sums);
+}
+void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t channels, int64_t width,
+               float* dst, int64_t step, int64_t panel_stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(pack_rows)
+  (src, rows, src_stride, channels, width, dst, step, panel_stride);
 }
 void transpose_block(const float* src, int64_t src_stride, float* dst,
                      int64_t dst_stride) noexcept {

@@ -1,0 +1,224 @@
+#include "ops/conv2d/gather_conv.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace tri::ops {
+namespace {
+
+// Fixed parts of one worker's scratch.
+struct Workspace {
+  Workspace(const GatherPlan& plan, std::byte* memory) {
+    const auto take = [&memory](int64_t floats) {
+      auto* part = reinterpret_cast<float*>(memory);
+      memory += (floats + 15) / 16 * 64;
+      return part;
+    };
+    const int64_t positions = plan.tile_samples * plan.tile_rows * plan.dst.w;
+    source = take(plan.tile_samples * plan.tile_src_rows * plan.src.w * plan.src_group);
+    panel = take(plan.geometry.taps() * plan.src_group * kPanel);
+    results = take(positions * plan.tile_panels * kPanel);
+    rows = reinterpret_cast<RowRef*>(take(positions * 2));
+    classes = reinterpret_cast<RowClass*>(memory);
+  }
+  float* source;
+  float* panel;
+  float* results;
+  RowRef* rows;
+  RowClass* classes;
+};
+
+// One tile in numbers: half-open ranges of samples, rows of dst and panels of one group.
+struct Tile {
+  Tile(const GatherPlan& p, size_t index) {
+    auto rest = static_cast<int64_t>(index);
+    const auto cut = [&rest](int64_t whole, int64_t part, int64_t& begin, int64_t& end) {
+      const int64_t pieces = (whole + part - 1) / part;
+      begin = rest % pieces * part;
+      end = std::min(whole, begin + part);
+      rest /= pieces;
+    };
+    cut(p.panels, p.tile_panels, panel_begin, panel_end);
+    cut(p.dst.h, p.tile_rows, y_begin, y_end);
+    cut(p.samples, p.tile_samples, n_begin, n_end);
+    group = rest;
+    src_begin = INT64_MAX;
+    src_end = 0;
+    for (const AxisClass& y : p.ys) {
+      for (size_t i = 0; i < y.dst.size(); ++i) {
+        if (y.taps.empty() || y.dst[i] < y_begin || y.dst[i] >= y_end) continue;
+        src_begin = std::min<int64_t>(src_begin, y.base[i]);
+        src_end = std::max<int64_t>(src_end, y.base[i] + y.taps.back().delta + 1);
+      }
+    }
+    src_begin = std::min(src_begin, src_end);
+  }
+  int64_t panel_begin, panel_end, y_begin, y_end, n_begin, n_end, group;
+  int64_t src_begin, src_end;  // rows of src
+};
+
+// Where a tile's source rows or results lie: packed in scratch, or in place when they are fp32.
+struct Placement {
+  const float* base;
+  int64_t sample_stride;  // floats
+  int64_t row_stride;     // floats from one pixel to the next
+};
+
+// Lists the rows of the tile class by class. Returns the number of classes written.
+size_t list_rows(const GatherPlan& p, const Tile& t, const Placement& src, const Placement& dst,
+                 RowRef* rows, RowClass* classes) {
+  size_t count = 0;
+  int32_t row = 0;
+  for (size_t yc = 0; yc < p.ys.size(); ++yc) {
+    for (size_t xc = 0; xc < p.xs.size(); ++xc) {
+      const AxisClass &y = p.ys[yc], &x = p.xs[xc];
+      const int32_t begin = row;
+      for (size_t i = 0; i < y.dst.size(); ++i) {
+        if (y.dst[i] < t.y_begin || y.dst[i] >= t.y_end) continue;
+        const int64_t src_y = y.taps.empty() ? 0 : y.base[i] - t.src_begin;
+        for (int64_t n = 0; n < t.n_end - t.n_begin; ++n) {
+          const int64_t from = n * src.sample_stride + src_y * p.src.w * src.row_stride;
+          const int64_t to =
+              n * dst.sample_stride + (y.dst[i] - t.y_begin) * p.dst.w * dst.row_stride;
+          for (size_t j = 0; j < x.dst.size(); ++j)
+            rows[row++] = {static_cast<int32_t>(from + x.base[j] * src.row_stride),
+                           static_cast<int32_t>(to + x.dst[j] * dst.row_stride)};
+        }
+      }
+      if (row == begin) continue;
+      const size_t both = yc * p.xs.size() + xc;
+      classes[count++] = {begin, row, p.segment_begin[both], p.segment_begin[both + 1]};
+    }
+  }
+  return count;
+}
+
+// Forward, a panel is read as it lies.
+const float* forward_panel(const GatherPlan& p, const Weights& weights, int64_t group,
+                           int64_t panel, float* scratch) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t begin = (group * g.panels() + panel) * g.panel_floats();
+  if (weights.direct()) return static_cast<const float*>(weights.data) + begin;
+  load_weights(weights, begin, g.taps() * g.group_in() * kPanel, scratch);
+  return scratch;
+}
+
+// Backward, a panel holds 16 input channels: [tap from the last][output channel][16]. It is
+// gathered from every forward panel of the group, 16 x 16 numbers at a time and only for taps that
+// are used.
+const float* backward_panel(const GatherPlan& p, const Weights& weights, int64_t group,
+                            int64_t panel, float* scratch) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t first_in = panel * kPanel;
+  const int64_t ins = std::min(kPanel, g.group_in() - first_in);
+  alignas(64) float block[kPanel * kPanel], turned[kPanel * kPanel];
+  for (int64_t tap = 0; tap < g.taps(); ++tap) {
+    const int64_t flipped = g.taps() - 1 - tap;
+    if (!p.tap_used[static_cast<size_t>(flipped)]) continue;
+    for (int64_t out_panel = 0; out_panel < g.panels(); ++out_panel) {
+      const int64_t outs = std::min(kPanel, g.group_out() - out_panel * kPanel);
+      const int64_t begin = (group * g.panels() + out_panel) * g.panel_floats() +
+                            (tap * g.group_in() + first_in) * kPanel;
+      const float* from = block;
+      if (weights.direct() && ins == kPanel) {
+        from = static_cast<const float*>(weights.data) + begin;
+      } else {
+        load_weights(weights, begin, ins * kPanel, block);
+        std::fill(block + ins * kPanel, block + kPanel * kPanel, 0.0f);
+      }
+      float* to = scratch + (flipped * g.group_out() + out_panel * kPanel) * kPanel;
+      if (outs == kPanel) {
+        transpose_block(from, kPanel, to, kPanel);
+      } else {
+        transpose_block(from, kPanel, turned, kPanel);
+        std::copy_n(turned, outs * kPanel, to);
+      }
+    }
+  }
+  return scratch;
+}
+
+// `load(range, dst)` fills rows of the source; `panel(group, index, scratch)` gives weights.
+template <class Load, class Panel>
+StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_stride, Load load,
+                   Panel panel, const float* bias, const Sink& sink, std::byte* scratch,
+                   base::ThreadPool& pool) {
+  const bool sink_direct = sink.direct() && p.dst_group % kPanel == 0;
+  const bool src_direct =
+      direct_src != nullptr && p.geometry.groups == 1 && direct_stride == p.src.c;
+  std::atomic<uint64_t> overflow = 0, underflow = 0;
+  pool.run(p.tiles(), [&](size_t index, size_t worker) {
+    const Tile t(p, index);
+    const Workspace work(p, scratch + worker * p.worker_bytes());
+    const int64_t src_pixels = (t.src_end - t.src_begin) * p.src.w;
+
+    Placement src{work.source, src_pixels * p.src_group, p.src_group};
+    if (src_direct) {
+      src = {direct_src + (t.n_begin * p.src.pixels() + t.src_begin * p.src.w) * p.src.c,
+             p.src.elements(), p.src.c};
+    } else {
+      for (int64_t n = t.n_begin; n < t.n_end; ++n)
+        load(RowRange{n, t.src_begin * p.src.w, src_pixels, t.group * p.src_group, p.src_group},
+             work.source + (n - t.n_begin) * src.sample_stride);
+    }
+
+    const int64_t dst_pixels = (t.y_end - t.y_begin) * p.dst.w;
+    const int64_t width = (t.panel_end - t.panel_begin) * kPanel;
+    Placement dst{work.results, dst_pixels * width, width};
+    float* results = work.results;
+    const int64_t first_channel = t.group * p.dst_group + t.panel_begin * kPanel;
+    if (sink_direct) {
+      results = static_cast<float*>(sink.data) +
+                (t.n_begin * sink.pixels + t.y_begin * p.dst.w) * sink.row_stride + first_channel;
+      dst = {results, sink.pixels * sink.row_stride, sink.row_stride};
+    }
+
+    const size_t class_count = list_rows(p, t, src, dst, work.rows, work.classes);
+    for (int64_t q = t.panel_begin; q < t.panel_end; ++q) {
+      const float* row_bias = bias == nullptr ? nullptr : bias + t.group * p.dst_group + q * kPanel;
+      panel_tile({src.base, panel(t.group, q, work.panel), row_bias,
+                  results + (q - t.panel_begin) * kPanel, work.rows, p.segments.data(),
+                  work.classes, class_count});
+    }
+    if (sink_direct) return;
+    const int64_t channels = std::min(width, p.dst_group - t.panel_begin * kPanel);
+    StoreCounts counts;
+    for (int64_t n = t.n_begin; n < t.n_end; ++n)
+      counts += store_rows(sink, {n, t.y_begin * p.dst.w, dst_pixels, first_channel, channels},
+                           results + (n - t.n_begin) * dst.sample_stride, width);
+    overflow.fetch_add(counts.overflow, std::memory_order_relaxed);
+    underflow.fetch_add(counts.underflow, std::memory_order_relaxed);
+  });
+  return {overflow.load(), underflow.load()};
+}
+
+}  // namespace
+
+StoreCounts conv_forward(const GatherPlan& plan, const Source& src, const Weights& weights,
+                         const float* bias, const Sink& dst, std::byte* scratch,
+                         base::ThreadPool& pool) noexcept {
+  const float* direct = src.direct() ? static_cast<const float*>(src.stored.data) : nullptr;
+  return gather(
+      plan, direct, src.stored.row_stride,
+      [&](const RowRange& range, float* to) { load_rows(src, range, to, plan.src_group); },
+      [&](int64_t group, int64_t panel, float* memory) {
+        return forward_panel(plan, weights, group, panel, memory);
+      },
+      bias, dst, scratch, pool);
+}
+
+StoreCounts conv_backward_data(const GatherPlan& plan, const GradSource& src,
+                               const Weights& weights, const Sink& dst, std::byte* scratch,
+                               base::ThreadPool& pool) noexcept {
+  const bool plain = src.value.plain() && src.grad.format == Format::kF32;
+  const float* direct = plain ? static_cast<const float*>(src.grad.data) : nullptr;
+  return gather(
+      plan, direct, src.grad.row_stride,
+      [&](const RowRange& range, float* to) { load_grad_rows(src, range, to, plan.src_group); },
+      [&](int64_t group, int64_t panel, float* memory) {
+        return backward_panel(plan, weights, group, panel, memory);
+      },
+      nullptr, dst, scratch, pool);
+}
+
+}  // namespace tri::ops

@@ -1,0 +1,49 @@
+#pragma once
+// Room: ops. Forward and backward-data convolution are one job: every output row of 16 channels is
+// a sum over the taps that touch a real row of the source. A GatherPlan settles, once per shape and
+// number of samples, which taps those are and how the job is cut into tiles; the cut depends on the
+// shape alone, never on the threads. Holds small tables, knows no data.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ops/conv2d/conv_geometry.h"
+
+namespace tri::ops {
+
+// One axis of the job: destinations that meet the same taps at the same distances.
+struct AxisClass {
+  struct Tap {
+    int32_t k;      // tap, in the order of the panel
+    int32_t delta;  // source index minus that of the first tap
+  };
+  std::vector<Tap> taps;
+  std::vector<int32_t> dst;   // destination indices
+  std::vector<int32_t> base;  // source index of the first tap, one per destination
+};
+
+enum class Direction : uint8_t { kForward, kBackwardData };
+
+struct GatherPlan {
+  GatherPlan(const ConvGeometry& geometry, Direction direction, int64_t samples);
+
+  ConvGeometry geometry;
+  Direction direction;
+  int64_t samples;
+  Shape src, dst;                // whole tensors: in -> out, or out -> in
+  int64_t src_group, dst_group;  // channels of one group
+  int64_t panels;                // of one group of dst
+  // A tile: so many samples, rows of dst and panels of one group.
+  int64_t tile_samples, tile_rows, tile_panels;
+  int64_t tile_src_rows;  // the most rows of src that a tile reads
+  std::vector<AxisClass> ys, xs;
+  std::vector<Segment> segments;  // of class (y, x) at segment_begin[y * xs.size() + x]
+  std::vector<int32_t> segment_begin;
+  std::vector<bool> tap_used;  // in the order of the panel
+
+  size_t tiles() const;
+  // Scratch of one worker in bytes: source rows, one panel, results, row list.
+  size_t worker_bytes() const;
+};
+
+}  // namespace tri::ops

@@ -1,0 +1,209 @@
+#include "ops/conv2d/outer_conv.h"
+
+#include <algorithm>
+
+namespace tri::ops {
+namespace {
+
+struct Workspace {
+  Workspace(const OuterPlan& plan, std::byte* memory) {
+    const auto take = [&memory](int64_t floats) {
+      auto* part = reinterpret_cast<float*>(memory);
+      memory += (floats + 15) / 16 * 64;
+      return part;
+    };
+    const ConvGeometry& g = plan.geometry;
+    const int64_t sum_floats = plan.taps * plan.job_panels * outer_rows() * kPanel;
+    sums = take(sum_floats);
+    delivery = take(std::max(sum_floats, g.panel_floats()));
+    row = take(
+        std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out()));
+    runs = reinterpret_cast<Run*>(memory);
+  }
+  float* sums;      // [tap][in panel of the job][rows][16]
+  float* delivery;  // the same without the padding of the last in panel
+  float* row;       // one row of an image
+  Run* runs;
+};
+
+// Packed x of a unit: [in panel][in row][column][sample][rows of the tile]; columns are output
+// columns with windows, otherwise input columns ordered by their remainder modulo the stride, so
+// that the columns of one tap lie side by side. Packed g: [out panel][row][column][sample][16].
+struct Packed {
+  float* x;
+  float* g;
+  int64_t x_stride, g_stride;  // floats of one panel
+};
+
+int64_t columns(const OuterPlan& p) {
+  const ConvGeometry& g = p.geometry;
+  return p.window ? g.out.w : (g.in.w + g.stride_w - 1) / g.stride_w * g.stride_w;
+}
+
+Packed packed_unit(const OuterPlan& p, float* chunk, size_t index) {
+  float* x = chunk + index * p.unit_floats();
+  return {x, x + p.unit_x * p.in_panels * outer_rows(), p.unit_x * outer_rows(), p.unit_g * kPanel};
+}
+
+void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t group,
+                const Packed& to, float* row) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t in = g.group_in(), rows = outer_rows(), wide = columns(p);
+  for (int64_t n = 0; n < u.samples; ++n) {
+    for (int64_t y = 0; y < u.in_rows; ++y) {
+      const RowRange range{u.sample + n, (u.in_row + y) * g.in.w, g.in.w, group * in, in};
+      float* at = to.x + (y * wide * u.samples + n) * rows;
+      if (p.window) {
+        const int64_t edge = g.padding_w * in, middle = g.in.w * in;
+        std::fill_n(row, edge, 0.0f);
+        load_rows(x, range, row + edge, in);
+        std::fill_n(row + edge + middle, edge + g.kernel_w * in, 0.0f);
+        pack_rows(row, g.out.w, g.stride_w * in, p.channels, rows, at, u.samples * rows,
+                  to.x_stride);
+      } else {
+        load_rows(x, range, row, in);
+        const int64_t each = wide / g.stride_w;
+        for (int64_t r = 0; r < std::min(g.stride_w, g.in.w); ++r)
+          pack_rows(row + r * in, (g.in.w - r + g.stride_w - 1) / g.stride_w, g.stride_w * in, in,
+                    rows, at + r * each * u.samples * rows, u.samples * rows, to.x_stride);
+      }
+    }
+  }
+}
+
+void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, int64_t group,
+                   const Packed& to, float* row) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t out = g.group_out();
+  for (int64_t n = 0; n < u.samples; ++n) {
+    for (int64_t y = 0; y < u.out_rows; ++y) {
+      load_grad_rows(d, {u.sample + n, (u.out_row + y) * g.out.w, g.out.w, group * out, out}, row,
+                     out);
+      pack_rows(row, g.out.w, out, out, kPanel, to.g + (y * g.out.w * u.samples + n) * kPanel,
+                u.samples * kPanel, to.g_stride);
+    }
+  }
+}
+
+// The positions that tap (ky, kx) of a unit multiplies.
+size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t tap, Run* runs) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t ky = p.window ? tap : tap / g.kernel_w, kx = p.window ? 0 : tap % g.kernel_w;
+  const int64_t wide = columns(p), each = wide / g.stride_w;
+  int64_t first = 0, last = g.out.w, column = 0;  // output columns, and where the first one's x is
+  if (!p.window) {
+    const int64_t shift = kx - g.padding_w;  // input column = output column * stride + shift
+    first = shift >= 0 ? 0 : (-shift + g.stride_w - 1) / g.stride_w;
+    last = g.in.w - shift <= 0 ? 0 : std::min(g.out.w, (g.in.w - shift - 1) / g.stride_w + 1);
+    const int64_t at = first * g.stride_w + shift;
+    column = at % g.stride_w * each + at / g.stride_w;
+  }
+  if (last <= first) return 0;
+  size_t count = 0;
+  for (int64_t y = 0; y < u.out_rows; ++y) {
+    const int64_t in_y = (u.out_row + y) * g.stride_h + ky - g.padding_h;
+    if (in_y < 0 || in_y >= g.in.h) continue;
+    runs[count++] = {static_cast<int32_t>(((in_y - u.in_row) * wide + column) * u.samples),
+                     static_cast<int32_t>((y * g.out.w + first) * u.samples),
+                     static_cast<int32_t>((last - first) * u.samples)};
+  }
+  return count;
+}
+
+// Part of dW that one job owns: an out panel and some in panels, all taps.
+struct Job {
+  Job(const OuterPlan& p, size_t index, int64_t group) {
+    const int64_t blocks = (p.in_panels + p.job_panels - 1) / p.job_panels;
+    out_panel = static_cast<int64_t>(index) / blocks;
+    first_panel = static_cast<int64_t>(index) % blocks * p.job_panels;
+    panels = std::min(p.job_panels, p.in_panels - first_panel);
+    first_row = first_panel * outer_rows();
+    rows = std::min(panels * outer_rows(), p.channels - first_row);
+    begin = (group * p.out_panels + out_panel) * p.geometry.panel_floats() + first_row * kPanel;
+  }
+  int64_t out_panel, first_panel, panels;
+  int64_t first_row, rows;  // of each tap
+  int64_t begin;            // where tap 0 of the job starts in storage
+};
+
+void load_sums(const OuterPlan& p, const Job& job, const float* from, float* sums) {
+  const int64_t tap_floats = job.panels * outer_rows() * kPanel;
+  if (from == nullptr) {
+    std::fill_n(sums, p.taps * tap_floats, 0.0f);
+    return;
+  }
+  for (int64_t tap = 0; tap < p.taps; ++tap) {
+    float* to = sums + tap * tap_floats;
+    std::copy_n(from + job.begin + tap * p.channels * kPanel, job.rows * kPanel, to);
+    std::fill(to + job.rows * kPanel, to + tap_floats, 0.0f);
+  }
+}
+
+void store_sums(const OuterPlan& p, const Job& job, const float* sums, float* to) {
+  const int64_t tap_floats = job.panels * outer_rows() * kPanel;
+  for (int64_t tap = 0; tap < p.taps; ++tap)
+    std::copy_n(sums + tap * tap_floats, job.rows * kPanel,
+                to + job.begin + tap * p.channels * kPanel);
+}
+
+void deliver(const OuterPlan& p, const Job& job, const Workspace& work, GradConsumer& consumer,
+             size_t worker) {
+  const int64_t tap_floats = job.panels * outer_rows() * kPanel;
+  if (p.channels % 2 == 0) {
+    for (int64_t tap = 0; tap < p.taps; ++tap)
+      consumer.consume(job.begin + tap * p.channels * kPanel, job.rows * kPanel,
+                       work.sums + tap * tap_floats, worker);
+    return;
+  }
+  const int64_t whole = p.geometry.panel_floats(), used = p.taps * p.channels * kPanel;
+  for (int64_t tap = 0; tap < p.taps; ++tap)
+    std::copy_n(work.sums + tap * tap_floats, job.rows * kPanel,
+                work.delivery + tap * p.channels * kPanel);
+  std::fill(work.delivery + used, work.delivery + whole, 0.0f);
+  consumer.consume(job.begin, whole, work.delivery, worker);
+}
+
+}  // namespace
+
+void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource& d,
+                           const float* initial, float* partial, GradConsumer& consumer,
+                           std::byte* scratch, base::ThreadPool& pool) noexcept {
+  auto* chunk = reinterpret_cast<float*>(scratch);
+  std::byte* workers = scratch + p.shared_bytes();
+  for (int64_t group = 0; group < p.geometry.groups; ++group) {
+    for (size_t c = 0; c < p.chunks(); ++c) {
+      const size_t first = c * p.chunk_units;
+      const size_t count = std::min(p.chunk_units, p.units.size() - first);
+      pool.run(count, [&](size_t i, size_t worker) {
+        const Workspace work(p, workers + worker * p.worker_bytes());
+        const Packed packed = packed_unit(p, chunk, i);
+        pack_input(p, p.units[first + i], x, group, packed, work.row);
+        pack_gradient(p, p.units[first + i], d, group, packed, work.row);
+      });
+      const float* from = c == 0 ? initial : partial;
+      pool.run(p.jobs(), [&](size_t index, size_t worker) {
+        const Workspace work(p, workers + worker * p.worker_bytes());
+        const Job job(p, index, group);
+        const int64_t tile = outer_rows() * kPanel;
+        load_sums(p, job, from, work.sums);
+        for (size_t i = 0; i < count; ++i) {
+          const Packed packed = packed_unit(p, chunk, i);
+          for (int64_t tap = 0; tap < p.taps; ++tap) {
+            const size_t run_count = list_runs(p, p.units[first + i], tap, work.runs);
+            if (run_count == 0) continue;
+            for (int64_t q = 0; q < job.panels; ++q)
+              outer_tile(packed.x + (job.first_panel + q) * packed.x_stride,
+                         packed.g + job.out_panel * packed.g_stride, work.runs, run_count,
+                         work.sums + (tap * job.panels + q) * tile);
+          }
+        }
+        if (c + 1 < p.chunks())
+          store_sums(p, job, work.sums, partial);
+        else
+          deliver(p, job, work, consumer, worker);
+      });
+    }
+  }
+}
+
+}  // namespace tri::ops

@@ -1,0 +1,30 @@
+#pragma once
+// Room: ops. Runs an OuterPlan: the gradient of dense weights, handed over part by part.
+#include <cstddef>
+
+#include "base/thread_pool.h"
+#include "ops/conv2d/outer_plan.h"
+#include "ops/rows/rows.h"
+
+namespace tri::ops {
+
+// Takes finished parts of a weight's gradient: elements [begin, begin + count) of its storage
+// order, begin a multiple of 32. Called from many threads at once with disjoint parts; must not
+// throw.
+class GradConsumer {
+ public:
+  virtual void consume(int64_t begin, int64_t count, const float* grad, size_t worker) noexcept = 0;
+
+ protected:
+  ~GradConsumer() = default;
+};
+
+// Sums x (outer) d over all positions and hands every element of dW to `consumer` once.
+// `initial`: the sums to continue from (storage order), or null for zeros.
+// `partial`: room for the whole gradient; read and written iff plan.whole_gradient(), and may then
+// be the same memory as `initial`. scratch: plan.shared_bytes() + threads * plan.worker_bytes().
+void conv_backward_weights(const OuterPlan& plan, const Source& x, const GradSource& d,
+                           const float* initial, float* partial, GradConsumer& consumer,
+                           std::byte* scratch, base::ThreadPool& pool) noexcept;
+
+}  // namespace tri::ops

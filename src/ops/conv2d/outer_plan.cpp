@@ -1,0 +1,86 @@
+#include "ops/conv2d/outer_plan.h"
+
+#include <algorithm>
+
+namespace tri::ops {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
+
+// About 512 positions of 16 gradients are 32 KiB: a unit's panel of g stays in L1 while the panels
+// of x stream past it.
+constexpr int64_t kUnitPositions = 512;
+// Packed at a time: small beside the activations, large beside the cost of two barriers.
+constexpr int64_t kChunkBytes = 1 << 20;
+// Enough for uneven cores.
+constexpr int64_t kWantedJobs = 32;
+
+}  // namespace
+
+OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost) : geometry(g), samples(n) {
+  if (ghost == 0) ghost = n;
+  window = g.group_in() < 16 && g.kernel_w > 1;
+  channels = window ? g.kernel_w * g.group_in() : g.group_in();
+  taps = window ? g.kernel_h : g.taps();
+  in_panels = ceil_div(channels, outer_rows());
+  out_panels = g.panels();
+
+  const int64_t rows_at_once = std::clamp<int64_t>(kUnitPositions / g.out.w, 1, g.out.h);
+  const int64_t strip = rows_at_once < g.out.h
+                            ? std::max<int64_t>(rows_at_once, std::min<int64_t>(4, g.out.h))
+                            : g.out.h;
+  const int64_t together =
+      strip < g.out.h ? 1 : std::clamp<int64_t>(kUnitPositions / g.out.pixels(), 1, ghost);
+  unit_x = unit_g = 0;
+  for (int64_t first = 0; first < n; first += ghost) {
+    for (int64_t s = first; s < std::min(n, first + ghost); s += together) {
+      const int64_t count = std::min({together, n - s, first + ghost - s});
+      for (int64_t y = 0; y < g.out.h; y += strip) {
+        const int64_t rows = std::min(strip, g.out.h - y);
+        const int64_t low = std::max<int64_t>(0, y * g.stride_h - g.padding_h);
+        const int64_t high =
+            std::min(g.in.h, (y + rows - 1) * g.stride_h - g.padding_h + g.kernel_h);
+        units.push_back({s, count, y, rows, low, std::max<int64_t>(0, high - low)});
+        const int64_t columns = window ? g.out.w : ceil_div(g.in.w, g.stride_w) * g.stride_w;
+        unit_x = std::max(unit_x, units.back().in_rows * columns * count);
+        unit_g = std::max(unit_g, rows * g.out.w * count);
+      }
+    }
+  }
+
+  const auto unit_bytes = static_cast<int64_t>(unit_floats() * sizeof(float));
+  const int64_t all_bytes = unit_bytes * static_cast<int64_t>(units.size());
+  const int64_t gradient_bytes = g.weight_count() * int64_t{sizeof(float)};
+  chunk_units = all_bytes <= std::max(kChunkBytes, gradient_bytes)
+                    ? units.size()
+                    : static_cast<size_t>(std::max<int64_t>(1, kChunkBytes / unit_bytes));
+
+  // An odd number of rows per tap is delivered a panel at a time: see Note [Panels].
+  job_panels = channels % 2 != 0
+                   ? in_panels
+                   : std::clamp<int64_t>(in_panels * out_panels / kWantedJobs, 1, in_panels);
+}
+
+size_t OuterPlan::jobs() const {
+  return static_cast<size_t>(out_panels * ceil_div(in_panels, job_panels));
+}
+
+size_t OuterPlan::unit_floats() const {
+  return static_cast<size_t>(unit_x * in_panels * outer_rows() + unit_g * out_panels * kPanel);
+}
+
+size_t OuterPlan::shared_bytes() const { return chunk_units * unit_floats() * sizeof(float); }
+
+size_t OuterPlan::worker_bytes() const {
+  const int64_t sums = taps * job_panels * outer_rows() * kPanel;
+  const int64_t input_row =
+      (geometry.in.w + 2 * geometry.padding_w + geometry.kernel_w) * geometry.group_in();
+  const int64_t output_row = geometry.out.w * geometry.group_out();
+  const int64_t longest_strip = geometry.out.h;
+  return padded_bytes(std::max(sums, geometry.panel_floats())) + padded_bytes(sums) +
+         padded_bytes(std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
+}
+
+}  // namespace tri::ops

@@ -1,0 +1,49 @@
+#pragma once
+// Room: ops. Backward to the weights: dW[tap][in][out] is a sum of outer products over positions.
+// Note [Order of dW]. The samples are cut, at ghost-batch boundaries, into units: a few samples, or
+// a strip of rows of one. Every sum runs over the units in stream order, each one continuing from
+// the value before it. So the result does not depend on how many units are packed at a time, on the
+// threads, or on whether the batch came whole or in micro-batches cut at ghost boundaries.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ops/conv2d/conv_geometry.h"
+
+namespace tri::ops {
+
+struct OuterUnit {
+  int64_t sample, samples;    // of the batch
+  int64_t out_row, out_rows;  // strip of the output
+  int64_t in_row, in_rows;    // the real rows of the input that the strip touches
+};
+
+struct OuterPlan {
+  // `ghost`: samples of a ghost batch, 0 for the whole batch.
+  OuterPlan(const ConvGeometry& geometry, int64_t samples, int64_t ghost);
+
+  ConvGeometry geometry;
+  int64_t samples;
+  // A window packs the kernel_w neighbours of an output column as one row of kernel_w * in
+  // channels: full tiles where the input has fewer channels than a tile has rows.
+  bool window;
+  int64_t channels;    // rows of one tap as packed: in channels, or kernel_w times that
+  int64_t taps;        // taps as packed: all, or kernel_h
+  int64_t in_panels;   // of outer_rows() channels
+  int64_t out_panels;  // of 16
+  int64_t job_panels;  // in_panels that one job works on
+  std::vector<OuterUnit> units;
+  size_t chunk_units;      // packed at a time
+  int64_t unit_x, unit_g;  // the most positions of one unit in packed x and packed g
+
+  size_t chunks() const { return (units.size() + chunk_units - 1) / chunk_units; }
+  size_t jobs() const;  // of one chunk and group
+  // With one chunk a finished part of dW goes straight to its consumer and dW never exists whole.
+  bool whole_gradient() const { return chunks() > 1; }
+
+  size_t unit_floats() const;
+  size_t shared_bytes() const;  // packed chunk
+  size_t worker_bytes() const;
+};
+
+}  // namespace tri::ops

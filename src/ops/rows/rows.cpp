@@ -1,0 +1,176 @@
+#include "ops/rows/rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/rows/transform_kernel.h"
+#include "simd/convert.h"
+
+namespace tri::ops {
+namespace {
+
+// Formats other than fp32 pass through pieces of this many floats, small enough for L1.
+constexpr int64_t kPieceFloats = 2048;
+
+// `rows` rows of `channels` numbers of a stored tensor as fp32.
+struct Block {
+  const float* data;
+  int64_t stride;
+};
+
+int64_t piece_rows(const RowRange& range) {
+  return std::max<int64_t>(1, kPieceFloats / range.channels);
+}
+
+const std::byte* at(const Stored& s, const RowRange& range, int64_t row) {
+  const int64_t index =
+      (range.sample * s.pixels + range.pixel + row) * s.row_stride + range.channel;
+  return static_cast<const std::byte*>(s.data) +
+         static_cast<size_t>(index) * numeric::storage_bytes(s.format);
+}
+
+void decode_rows(const Stored& s, const RowRange& range, int64_t row, int64_t rows, float* dst,
+                 int64_t dst_stride) {
+  if (s.row_stride == range.channels && dst_stride == range.channels) {
+    simd::decode(s.format, at(s, range, row), dst, static_cast<size_t>(rows * range.channels));
+    return;
+  }
+  for (int64_t i = 0; i < rows; ++i)
+    simd::decode(s.format, at(s, range, row + i), dst + i * dst_stride,
+                 static_cast<size_t>(range.channels));
+}
+
+// Rows as fp32: where they lie if they can be read there, else decoded into `room`.
+Block read_block(const Stored& s, const RowRange& range, int64_t row, int64_t rows, float* room,
+                 int64_t room_stride) {
+  if (s.format == Format::kF32)
+    return {reinterpret_cast<const float*>(at(s, range, row)), s.row_stride};
+  decode_rows(s, range, row, rows, room, room_stride);
+  return {room, room_stride};
+}
+
+TransformParams params_of(const Source& source, const RowRange& range) {
+  TransformParams p;
+  if (source.norm.scale != nullptr) {
+    const int64_t ghost = range.sample / source.norm.ghost * source.norm.stride + range.channel;
+    p.scale = source.norm.scale + ghost;
+    p.shift = source.norm.shift + ghost;
+  }
+  p.activation = source.activation;
+  if (source.channel_factor != nullptr)
+    p.channel_factor =
+        source.channel_factor + range.sample * source.stored.channels + range.channel;
+  if (source.sample_factor != nullptr) p.sample_factor = source.sample_factor[range.sample];
+  return p;
+}
+
+GradParams params_of(const GradSource& source, const RowRange& range) {
+  GradParams p;
+  p.value = params_of(source.value, range);
+  const NormLoad& norm = source.value.norm;
+  const int64_t ghost =
+      norm.scale == nullptr ? 0 : range.sample / norm.ghost * norm.stride + range.channel;
+  if (source.a != nullptr) p.a = source.a + ghost;
+  if (source.b != nullptr) {
+    p.b = source.b + ghost;
+    p.c = source.c + ghost;
+  }
+  return p;
+}
+
+}  // namespace
+
+void load_rows(const Source& source, const RowRange& range, float* dst,
+               int64_t dst_stride) noexcept {
+  const TransformParams params = params_of(source, range);
+  const bool plain = source.plain();
+  const int64_t piece = piece_rows(range);
+  for (int64_t row = 0; row < range.count; row += piece) {
+    const int64_t rows = std::min(piece, range.count - row);
+    float* to = dst + row * dst_stride;
+    if (plain) {
+      decode_rows(source.stored, range, row, rows, to, dst_stride);
+      continue;
+    }
+    const Block block = read_block(source.stored, range, row, rows, to, dst_stride);
+    transform_rows(params, block.data, block.stride, to, dst_stride, rows, range.channels);
+  }
+}
+
+void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
+                    int64_t dst_stride) noexcept {
+  const GradParams params = params_of(source, range);
+  const Source& value = source.value;
+  const bool plain = value.activation == Activation::kNone && source.a == nullptr &&
+                     value.channel_factor == nullptr && value.sample_factor == nullptr;
+  const bool reads_stored = value.activation != Activation::kNone || source.b != nullptr;
+  const int64_t piece = piece_rows(range);
+  // A single row can be longer than a piece; then its channels are taken in turn.
+  for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
+    RowRange part = range;
+    part.channel += first;
+    part.channels = std::min(kPieceFloats, range.channels - first);
+    const GradParams part_params = first == 0 ? params : params_of(source, part);
+    float room[kPieceFloats];
+    for (int64_t row = 0; row < range.count; row += piece) {
+      const int64_t rows = std::min(piece, range.count - row);
+      float* to = dst + row * dst_stride + first;
+      if (plain) {
+        decode_rows(source.grad, part, row, rows, to, dst_stride);
+        continue;
+      }
+      const Block grad = read_block(source.grad, part, row, rows, to, dst_stride);
+      Block stored = grad;
+      if (reads_stored) stored = read_block(value.stored, part, row, rows, room, part.channels);
+      transform_grad_rows(part_params, grad.data, grad.stride, stored.data, stored.stride, to,
+                          dst_stride, rows, part.channels);
+    }
+  }
+}
+
+void load_norm_grad_rows(const GradSource& source, const RowRange& range, float* dz, float* stored,
+                         int64_t dst_stride) noexcept {
+  GradSource without_norm = source;
+  without_norm.a = without_norm.b = without_norm.c = nullptr;
+  load_grad_rows(without_norm, range, dz, dst_stride);
+  decode_rows(source.value.stored, range, 0, range.count, stored, dst_stride);
+}
+
+StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,
+                       int64_t src_stride) noexcept {
+  const Stored there{sink.data, sink.format, sink.channels, sink.row_stride, sink.pixels};
+  StoreCounts counts;
+  const auto put = [&](const float* from, int64_t row, size_t n) {
+    auto* to = const_cast<std::byte*>(at(there, range, row));
+    const simd::EncodeCounts lost = simd::encode(sink.format, from, to, n);
+    counts += {lost.overflow, lost.underflow};
+  };
+  if (!sink.accumulate) {
+    const bool whole = sink.row_stride == range.channels && src_stride == range.channels;
+    if (whole) {
+      put(src, 0, static_cast<size_t>(range.count * range.channels));
+    } else {
+      for (int64_t i = 0; i < range.count; ++i)
+        put(src + i * src_stride, i, static_cast<size_t>(range.channels));
+    }
+    return counts;
+  }
+  float room[kPieceFloats];
+  for (int64_t i = 0; i < range.count; ++i) {
+    for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
+      RowRange part = range;
+      part.channel += first;
+      part.channels = std::min(kPieceFloats, range.channels - first);
+      const auto n = static_cast<size_t>(part.channels);
+      simd::decode(sink.format, at(there, part, i), room, n);
+      const float* from = src + i * src_stride + first;
+      for (size_t c = 0; c < n; ++c) room[c] += from[c];
+      auto* to = const_cast<std::byte*>(at(there, part, i));
+      const simd::EncodeCounts lost = simd::encode(sink.format, room, to, n);
+      counts += {lost.overflow, lost.underflow};
+    }
+  }
+  return counts;
+}
+
+}  // namespace tri::ops

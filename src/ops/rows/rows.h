@@ -1,0 +1,107 @@
+#pragma once
+// Room: ops. How every kernel reads and writes stored tensors: as rows of fp32 in scratch. Storage
+// format, normalisation, activation and gating are settled here, once, so that kernels know only
+// fp32. A row is one pixel: `channels` numbers, channels innermost.
+//
+// Note [Load transform]. conv -> batch norm -> activation stores one tensor, the convolution's
+// output. Whoever reads it recomputes
+//     value = activation(scale * stored + shift) * channel_factor * sample_factor
+// where scale and shift belong to the sample's ghost batch. The gradient that is kept (GY) is that
+// of `value` before the factors are taken off; the gradient of `stored` is rebuilt from it on load:
+//     dz = GY * factors * activation'(scale * stored + shift)
+//     d stored = a * dz + b * stored + c            (a, b, c: batch norm's backward, per ghost)
+#include <cstddef>
+#include <cstdint>
+
+#include "numeric/format.h"
+#include "ops/op.h"
+
+namespace tri::ops {
+
+using numeric::Format;
+
+// A tensor as it lies in memory: (samples, pixels, row_stride), of which a row's first `channels`
+// belong to the view.
+struct Stored {
+  const void* data = nullptr;
+  Format format = Format::kF32;
+  int64_t channels = 0;
+  int64_t row_stride = 0;  // elements from one pixel to the next
+  int64_t pixels = 0;      // of one sample
+};
+
+// Batch norm seen from the load side: (ghosts, channels) each.
+struct NormLoad {
+  const float* scale = nullptr;  // null: no normalisation
+  const float* shift = nullptr;
+  int64_t stride = 0;  // floats from one ghost batch to the next
+  int64_t ghost = 1;   // samples in a ghost batch
+};
+
+struct Source {
+  Stored stored;
+  NormLoad norm;
+  Activation activation = Activation::kNone;
+  const float* channel_factor = nullptr;  // (samples, channels), or null
+  const float* sample_factor = nullptr;   // (samples), or null
+
+  bool plain() const {
+    return norm.scale == nullptr && activation == Activation::kNone && channel_factor == nullptr &&
+           sample_factor == nullptr;
+  }
+  bool direct() const { return plain() && stored.format == Format::kF32; }
+};
+
+// The gradient of a stored tensor: GY and what it takes to rebuild it.
+struct GradSource {
+  Stored grad;   // GY
+  Source value;  // of the tensor itself; its data are read only if norm or activation need them
+  const float* a = nullptr;  // (ghosts, channels) like value.norm; null: no norm
+  const float* b = nullptr;  // null with frozen statistics: d stored = a * dz
+  const float* c = nullptr;
+};
+
+struct Sink {
+  void* data = nullptr;
+  Format format = Format::kF32;
+  int64_t channels = 0;
+  int64_t row_stride = 0;
+  int64_t pixels = 0;
+  bool accumulate = false;  // adds to what is there, one rounding
+
+  bool direct() const { return format == Format::kF32 && !accumulate; }
+};
+
+// What storing lost, summed over the elements of a call.
+struct StoreCounts {
+  uint64_t overflow = 0;   // beyond the largest number of the format, or not finite
+  uint64_t underflow = 0;  // non-zero, stored as zero
+  StoreCounts& operator+=(const StoreCounts& other) {
+    overflow += other.overflow;
+    underflow += other.underflow;
+    return *this;
+  }
+};
+
+// Where `count` consecutive pixels of one sample begin, and the channels wanted of them.
+struct RowRange {
+  int64_t sample;
+  int64_t pixel;
+  int64_t count;
+  int64_t channel = 0;  // first channel
+  int64_t channels;     // how many
+};
+
+// dst[i * dst_stride + c] for the range's pixels i and channels c.
+void load_rows(const Source& source, const RowRange& range, float* dst,
+               int64_t dst_stride) noexcept;
+// The gradient of the stored tensor.
+void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
+                    int64_t dst_stride) noexcept;
+// dz of Note [Load transform] and the stored values, for the sums of batch norm's backward pass.
+void load_norm_grad_rows(const GradSource& source, const RowRange& range, float* dz, float* stored,
+                         int64_t dst_stride) noexcept;
+StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,
+                       int64_t src_stride) noexcept;
+
+}  // namespace tri::ops

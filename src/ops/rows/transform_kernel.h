@@ -1,0 +1,36 @@
+#pragma once
+// Room: ops. The arithmetic of Note [Load transform] on fp32 rows; rows.cpp adds formats and ranges.
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/op.h"
+
+namespace tri::ops {
+
+// One ghost batch's view of the transform; all pointers already at the first channel wanted.
+struct TransformParams {
+  const float* scale = nullptr;           // null: no norm
+  const float* shift = nullptr;
+  const float* channel_factor = nullptr;  // null: none
+  float sample_factor = 1.0f;
+  Activation activation = Activation::kNone;
+};
+
+// dst = activation(scale * src + shift) * factors, row by row. dst may be src.
+void transform_rows(const TransformParams& params, const float* src, int64_t src_stride, float* dst,
+                    int64_t dst_stride, int64_t rows, int64_t channels) noexcept;
+
+struct GradParams {
+  TransformParams value;
+  const float* a = nullptr;  // null: no norm
+  const float* b = nullptr;  // null: statistics are frozen
+  const float* c = nullptr;
+};
+
+// dst = a * dz + b * stored + c with dz = grad * factors * activation'(scale * stored + shift).
+// dst may be grad or stored.
+void transform_grad_rows(const GradParams& params, const float* grad, int64_t grad_stride,
+                         const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
+                         int64_t rows, int64_t channels) noexcept;
+
+}  // namespace tri::ops

@@ -1,0 +1,158 @@
+// ops/rows/transform_simd.cpp; contract in transform_kernel.h. Never throws, allocates or logs.
+#include "ops/rows/transform_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/rows/transform_simd.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"         // after foreach_target.h
+#include "simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tri::ops::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace sm = tri::simd::HWY_NAMESPACE;
+
+template <Activation kActivation, class D, class V = hn::Vec<D>>
+HWY_INLINE V activate(D d, V z) {
+  switch (kActivation) {
+    case Activation::kNone: return z;
+    case Activation::kRelu: return hn::Max(z, hn::Zero(d));
+    case Activation::kRelu6: return hn::Min(hn::Max(z, hn::Zero(d)), hn::Set(d, 6.0f));
+    case Activation::kSilu: return hn::Mul(z, sm::sigmoid(d, z));
+    case Activation::kSigmoid: return sm::sigmoid(d, z);
+  }
+}
+
+// grad * activation'(z), with PyTorch's choices at the corners: 0 at z = 0 and at z = 6.
+template <Activation kActivation, class D, class V = hn::Vec<D>>
+HWY_INLINE V activate_grad(D d, V grad, V z) {
+  const V one = hn::Set(d, 1.0f);
+  switch (kActivation) {
+    case Activation::kNone: return grad;
+    case Activation::kRelu: return hn::IfThenElseZero(hn::Gt(z, hn::Zero(d)), grad);
+    case Activation::kRelu6:
+      return hn::IfThenElseZero(
+          hn::And(hn::Gt(z, hn::Zero(d)), hn::Lt(z, hn::Set(d, 6.0f))), grad);
+    case Activation::kSilu: {
+      const V s = sm::sigmoid(d, z);
+      return hn::Mul(grad, hn::Mul(s, hn::MulAdd(z, hn::Sub(one, s), one)));
+    }
+    case Activation::kSigmoid: {
+      const V s = sm::sigmoid(d, z);
+      return hn::Mul(grad, hn::Mul(s, hn::Sub(one, s)));
+    }
+  }
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> normalised(D d, const TransformParams& p, hn::Vec<D> x, int64_t c) {
+  if (p.scale == nullptr) return x;
+  return hn::MulAdd(x, hn::LoadU(d, p.scale + c), hn::LoadU(d, p.shift + c));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> factored(D d, const TransformParams& p, hn::Vec<D> x, int64_t c) {
+  if (p.channel_factor != nullptr) x = hn::Mul(x, hn::LoadU(d, p.channel_factor + c));
+  return hn::Mul(x, hn::Set(d, p.sample_factor));
+}
+
+// Calls body(d, c) for all channels of a row: full vectors, then single lanes.
+template <class Body>
+HWY_INLINE void for_channels(int64_t channels, Body body) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> d1;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes) body(d, c);
+  for (; c < channels; ++c) body(d1, c);
+}
+
+template <Activation kActivation>
+void transform(const TransformParams& p, const float* src, int64_t src_stride, float* dst,
+               int64_t dst_stride, int64_t rows, int64_t channels) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* from = src + i * src_stride;
+    float* to = dst + i * dst_stride;
+    for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
+      const auto z = normalised(d, p, hn::LoadU(d, from + c), c);
+      hn::StoreU(factored(d, p, activate<kActivation>(d, z), c), d, to + c);
+    });
+  }
+}
+
+template <Activation kActivation>
+void transform_grad(const GradParams& p, const float* grad, int64_t grad_stride,
+                    const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
+                    int64_t rows, int64_t channels) {
+  const bool reads_stored = kActivation != Activation::kNone || p.b != nullptr;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* g = grad + i * grad_stride;
+    const float* x = stored + i * stored_stride;
+    float* to = dst + i * dst_stride;
+    for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
+      auto value = factored(d, p.value, hn::LoadU(d, g + c), c);
+      const auto at = reads_stored ? hn::LoadU(d, x + c) : hn::Zero(d);
+      value = activate_grad<kActivation>(d, value, normalised(d, p.value, at, c));
+      if (p.a != nullptr) value = hn::Mul(value, hn::LoadU(d, p.a + c));
+      if (p.b != nullptr)
+        value = hn::Add(value, hn::MulAdd(at, hn::LoadU(d, p.b + c), hn::LoadU(d, p.c + c)));
+      hn::StoreU(value, d, to + c);
+    });
+  }
+}
+
+void transform_rows(const TransformParams& p, const float* src, int64_t src_stride, float* dst,
+                    int64_t dst_stride, int64_t rows, int64_t channels) {
+  switch (p.activation) {
+#define TRI_CASE(A) \
+  case A: return transform<A>(p, src, src_stride, dst, dst_stride, rows, channels);
+    TRI_CASE(Activation::kNone)
+    TRI_CASE(Activation::kRelu)
+    TRI_CASE(Activation::kRelu6)
+    TRI_CASE(Activation::kSilu)
+    TRI_CASE(Activation::kSigmoid)
+#undef TRI_CASE
+  }
+}
+
+void transform_grad_rows(const GradParams& p, const float* grad, int64_t grad_stride,
+                         const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
+                         int64_t rows, int64_t channels) {
+  switch (p.value.activation) {
+#define TRI_CASE(A)                                                                            \
+  case A:                                                                                      \
+    return transform_grad<A>(p, grad, grad_stride, stored, stored_stride, dst, dst_stride, rows, \
+                             channels);
+    TRI_CASE(Activation::kNone)
+    TRI_CASE(Activation::kRelu)
+    TRI_CASE(Activation::kRelu6)
+    TRI_CASE(Activation::kSilu)
+    TRI_CASE(Activation::kSigmoid)
+#undef TRI_CASE
+  }
+}
+
+}  // namespace
+}  // namespace tri::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tri::ops {
+HWY_EXPORT(transform_rows);
+HWY_EXPORT(transform_grad_rows);
+
+void transform_rows(const TransformParams& params, const float* src, int64_t src_stride, float* dst,
+                    int64_t dst_stride, int64_t rows, int64_t channels) noexcept {
+  HWY_DYNAMIC_DISPATCH(transform_rows)
+  (params, src, src_stride, dst, dst_stride, rows, channels);
+}
+
+void transform_grad_rows(const GradParams& params, const float* grad, int64_t grad_stride,
+                         const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
+                         int64_t rows, int64_t channels) noexcept {
+  HWY_DYNAMIC_DISPATCH(transform_grad_rows)
+  (params, grad, grad_stride, stored, stored_stride, dst, dst_stride, rows, channels);
+}
+}  // namespace tri::ops
+#endif  // HWY_ONCE
