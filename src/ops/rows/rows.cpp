@@ -142,7 +142,7 @@ StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src
   StoreCounts counts;
   const auto put = [&](const float* from, int64_t row, size_t n) {
     auto* to = const_cast<std::byte*>(at(there, range, row));
-    const simd::EncodeCounts lost = simd::encode(sink.format, from, to, n);
+    const simd::ConvertCounts lost = simd::encode(sink.format, from, to, n);
     counts += {lost.overflow, lost.underflow};
   };
   if (!sink.accumulate) {
@@ -166,7 +166,7 @@ StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src
       const float* from = src + i * src_stride + first;
       for (size_t c = 0; c < n; ++c) room[c] += from[c];
       auto* to = const_cast<std::byte*>(at(there, part, i));
-      const simd::EncodeCounts lost = simd::encode(sink.format, room, to, n);
+      const simd::ConvertCounts lost = simd::encode(sink.format, room, to, n);
       counts += {lost.overflow, lost.underflow};
     }
   }

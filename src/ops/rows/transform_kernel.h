@@ -1,5 +1,6 @@
 #pragma once
-// Room: ops. The arithmetic of Note [Load transform] on fp32 rows; rows.cpp adds formats and ranges.
+// Room: ops. The arithmetic of Note [Load transform] on fp32 rows; rows.cpp adds formats and
+// ranges.
 #include <cstddef>
 #include <cstdint>
 
@@ -9,7 +10,7 @@ namespace tri::ops {
 
 // One ghost batch's view of the transform; all pointers already at the first channel wanted.
 struct TransformParams {
-  const float* scale = nullptr;           // null: no norm
+  const float* scale = nullptr;  // null: no norm
   const float* shift = nullptr;
   const float* channel_factor = nullptr;  // null: none
   float sample_factor = 1.0f;

@@ -16,11 +16,16 @@ namespace sm = tri::simd::HWY_NAMESPACE;
 template <Activation kActivation, class D, class V = hn::Vec<D>>
 HWY_INLINE V activate(D d, V z) {
   switch (kActivation) {
-    case Activation::kNone: return z;
-    case Activation::kRelu: return hn::Max(z, hn::Zero(d));
-    case Activation::kRelu6: return hn::Min(hn::Max(z, hn::Zero(d)), hn::Set(d, 6.0f));
-    case Activation::kSilu: return hn::Mul(z, sm::sigmoid(d, z));
-    case Activation::kSigmoid: return sm::sigmoid(d, z);
+    case Activation::kNone:
+      return z;
+    case Activation::kRelu:
+      return hn::Max(z, hn::Zero(d));
+    case Activation::kRelu6:
+      return hn::Min(hn::Max(z, hn::Zero(d)), hn::Set(d, 6.0f));
+    case Activation::kSilu:
+      return hn::Mul(z, sm::sigmoid(d, z));
+    case Activation::kSigmoid:
+      return sm::sigmoid(d, z);
   }
 }
 
@@ -29,11 +34,12 @@ template <Activation kActivation, class D, class V = hn::Vec<D>>
 HWY_INLINE V activate_grad(D d, V grad, V z) {
   const V one = hn::Set(d, 1.0f);
   switch (kActivation) {
-    case Activation::kNone: return grad;
-    case Activation::kRelu: return hn::IfThenElseZero(hn::Gt(z, hn::Zero(d)), grad);
+    case Activation::kNone:
+      return grad;
+    case Activation::kRelu:
+      return hn::IfThenElseZero(hn::Gt(z, hn::Zero(d)), grad);
     case Activation::kRelu6:
-      return hn::IfThenElseZero(
-          hn::And(hn::Gt(z, hn::Zero(d)), hn::Lt(z, hn::Set(d, 6.0f))), grad);
+      return hn::IfThenElseZero(hn::And(hn::Gt(z, hn::Zero(d)), hn::Lt(z, hn::Set(d, 6.0f))), grad);
     case Activation::kSilu: {
       const V s = sm::sigmoid(d, z);
       return hn::Mul(grad, hn::Mul(s, hn::MulAdd(z, hn::Sub(one, s), one)));
@@ -106,7 +112,8 @@ void transform_rows(const TransformParams& p, const float* src, int64_t src_stri
                     int64_t dst_stride, int64_t rows, int64_t channels) {
   switch (p.activation) {
 #define TRI_CASE(A) \
-  case A: return transform<A>(p, src, src_stride, dst, dst_stride, rows, channels);
+  case A:           \
+    return transform<A>(p, src, src_stride, dst, dst_stride, rows, channels);
     TRI_CASE(Activation::kNone)
     TRI_CASE(Activation::kRelu)
     TRI_CASE(Activation::kRelu6)
@@ -120,8 +127,8 @@ void transform_grad_rows(const GradParams& p, const float* grad, int64_t grad_st
                          const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
                          int64_t rows, int64_t channels) {
   switch (p.value.activation) {
-#define TRI_CASE(A)                                                                            \
-  case A:                                                                                      \
+#define TRI_CASE(A)                                                                              \
+  case A:                                                                                        \
     return transform_grad<A>(p, grad, grad_stride, stored, stored_stride, dst, dst_stride, rows, \
                              channels);
     TRI_CASE(Activation::kNone)
