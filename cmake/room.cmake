@@ -12,6 +12,13 @@ function(tri_room name)
   list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cpp$")
 
+  # Register tiles are arrays of vectors: only -O3 unrolls their loops and keeps them in registers.
+  if(NOT TRI_SANITIZE)
+    set(kernels ${sources})
+    list(FILTER kernels INCLUDE REGEX "_simd\\.cpp$")
+    set_source_files_properties(${kernels} PROPERTIES COMPILE_OPTIONS -O3)
+  endif()
+
   list(TRANSFORM ARG_DEPS PREPEND tri_)
   if(sources)
     add_library(tri_${name} STATIC ${sources})

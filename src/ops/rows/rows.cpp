@@ -128,14 +128,6 @@ void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
   }
 }
 
-void load_norm_grad_rows(const GradSource& source, const RowRange& range, float* dz, float* stored,
-                         int64_t dst_stride) noexcept {
-  GradSource without_norm = source;
-  without_norm.a = without_norm.b = without_norm.c = nullptr;
-  load_grad_rows(without_norm, range, dz, dst_stride);
-  decode_rows(source.value.stored, range, 0, range.count, stored, dst_stride);
-}
-
 StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,
                        int64_t src_stride) noexcept {
   const Stored there{sink.data, sink.format, sink.channels, sink.row_stride, sink.pixels};

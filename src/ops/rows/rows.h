@@ -83,7 +83,9 @@ struct StoreCounts {
   }
 };
 
-// Where `count` consecutive pixels of one sample begin, and the channels wanted of them.
+// Where `count` consecutive pixels begin, and the channels wanted of them. The pixels may run into
+// the samples that follow as long as the transform is the same for all: one ghost batch, no
+// factors.
 struct RowRange {
   int64_t sample;
   int64_t pixel;
@@ -98,9 +100,6 @@ void load_rows(const Source& source, const RowRange& range, float* dst,
 // The gradient of the stored tensor.
 void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept;
-// dz of Note [Load transform] and the stored values, for the sums of batch norm's backward pass.
-void load_norm_grad_rows(const GradSource& source, const RowRange& range, float* dz, float* stored,
-                         int64_t dst_stride) noexcept;
 StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,
                        int64_t src_stride) noexcept;
 

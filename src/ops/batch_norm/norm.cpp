@@ -1,0 +1,204 @@
+#include "ops/batch_norm/norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/batch_norm/norm_kernel.h"
+
+namespace tri::ops {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A tile of rows is read twice, so it should fit L1 (32 KiB) with room to spare.
+constexpr int64_t kTileFloats = 6144;
+
+// Channels that one worker joins at a time.
+constexpr int64_t kJoinChannels = 16;
+
+// Calls join(channel) for every channel, on the pool.
+template <class Join>
+void for_each_channel(const NormPlan& plan, base::ThreadPool& pool, Join join) {
+  const auto blocks = static_cast<size_t>(ceil_div(plan.channels, kJoinChannels));
+  pool.run(blocks, [&](size_t block, size_t) {
+    const int64_t first = static_cast<int64_t>(block) * kJoinChannels;
+    for (int64_t c = first; c < std::min(plan.channels, first + kJoinChannels); ++c) join(c);
+  });
+}
+
+struct Tile {
+  Tile(const NormPlan& plan, size_t index) {
+    ghost = static_cast<int64_t>(index) / plan.ghost_tiles;
+    const int64_t begin = static_cast<int64_t>(index) % plan.ghost_tiles * plan.tile_rows;
+    count = std::clamp<int64_t>(plan.ghost_rows(ghost) - begin, 0, plan.tile_rows);
+    row = ghost * plan.ghost * plan.pixels + begin;
+  }
+  int64_t ghost;
+  int64_t row;    // over all samples
+  int64_t count;  // 0 behind the end of a last, smaller ghost batch
+};
+
+// The two sums of every tile: [tile][2][channels].
+float* partial(const NormPlan& plan, std::byte* scratch, size_t tile, int which) {
+  return reinterpret_cast<float*>(scratch) +
+         (static_cast<int64_t>(tile) * 2 + which) * plan.channels;
+}
+
+// The rows of a tile, sample by sample: a factor belongs to one sample.
+template <class Visit>
+void for_each_sample(const NormPlan& plan, const Tile& tile, Visit visit) {
+  for (int64_t done = 0; done < tile.count;) {
+    const int64_t row = tile.row + done, pixel = row % plan.pixels;
+    const int64_t count = std::min(tile.count - done, plan.pixels - pixel);
+    visit(RowRange{row / plan.pixels, pixel, count, 0, plan.channels}, done);
+    done += count;
+  }
+}
+
+void update_running(const NormPlan& plan, const NormRunning& running, int64_t ghost, int64_t c,
+                    double mean, double m2) {
+  const auto rows = static_cast<double>(plan.ghost_rows(ghost));
+  const double unbiased = rows > 1 ? m2 / (rows - 1) : 0.0;
+  const double momentum = running.momentum;
+  running.mean[c] = static_cast<float>((1 - momentum) * double{running.mean[c]} + momentum * mean);
+  running.variance[c] =
+      static_cast<float>((1 - momentum) * double{running.variance[c]} + momentum * unbiased);
+}
+
+}  // namespace
+
+NormPlan::NormPlan(int64_t samples_, int64_t pixels_, int64_t channels_, int64_t ghost_)
+    : samples(samples_),
+      pixels(pixels_),
+      channels(channels_),
+      ghost(ghost_ == 0 ? samples_ : ghost_),
+      ghosts(ceil_div(samples, ghost)),
+      tile_rows(std::clamp<int64_t>(kTileFloats / channels, 8, ghost * pixels + 8)),
+      ghost_tiles(ceil_div(ghost * pixels, tile_rows)) {}
+
+int64_t NormPlan::ghost_rows(int64_t index) const {
+  return std::min(ghost, samples - index * ghost) * pixels;
+}
+
+size_t NormPlan::shared_bytes() const {
+  return static_cast<size_t>(ceil_div(static_cast<int64_t>(tiles()) * 2 * channels, 16)) * 64;
+}
+
+size_t NormPlan::worker_bytes() const {
+  return static_cast<size_t>(ceil_div(2 * tile_rows * channels, 16)) * 64;
+}
+
+void norm_forward(const NormPlan& plan, const Stored& y, const NormParams& params,
+                  const NormBatch& batch, const NormRunning& running, std::byte* scratch,
+                  base::ThreadPool& pool) noexcept {
+  std::byte* workers = scratch + plan.shared_bytes();
+  const bool direct = y.format == Format::kF32;
+  pool.run(plan.tiles(), [&](size_t index, size_t worker) {
+    const Tile tile(plan, index);
+    if (tile.count == 0) return;
+    auto* room = reinterpret_cast<float*>(workers + worker * plan.worker_bytes());
+    const float* rows = room;
+    int64_t stride = plan.channels;
+    if (direct) {
+      rows = static_cast<const float*>(y.data) + tile.row * y.row_stride;
+      stride = y.row_stride;
+    } else {
+      Source source;
+      source.stored = y;
+      load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, stride);
+    }
+    tile_moments(rows, stride, tile.count, plan.channels, partial(plan, scratch, index, 0),
+                 partial(plan, scratch, index, 1));
+  });
+  for_each_channel(plan, pool, [&](int64_t c) {
+    for (int64_t k = 0; k < plan.ghosts; ++k) {
+      double rows = 0, mean = 0, m2 = 0;
+      for (int64_t t = 0; t < plan.ghost_tiles; ++t) {
+        const auto index = static_cast<size_t>(k * plan.ghost_tiles + t);
+        const auto count = static_cast<double>(Tile(plan, index).count);
+        if (count == 0) break;
+        const double share = count / (rows + count);
+        const double off = double{partial(plan, scratch, index, 0)[c]} - mean;
+        m2 += double{partial(plan, scratch, index, 1)[c]} + off * off * rows * share;
+        mean += off * share;
+        rows += count;
+      }
+      const int64_t at = k * plan.channels + c;
+      const double inverse = 1.0 / std::sqrt(m2 / rows + double{params.eps});
+      const double scale = double{params.gamma[c]} * inverse;
+      batch.mean[at] = static_cast<float>(mean);
+      batch.inverse[at] = static_cast<float>(inverse);
+      batch.scale[at] = static_cast<float>(scale);
+      batch.shift[at] = static_cast<float>(double{params.beta[c]} - mean * scale);
+      if (running.mean != nullptr) update_running(plan, running, k, c, mean, m2);
+    }
+  });
+}
+
+void norm_frozen(int64_t channels, const NormParams& params, const float* running_mean,
+                 const float* running_variance, float* scale, float* shift) noexcept {
+  for (int64_t c = 0; c < channels; ++c) {
+    const double factor =
+        double{params.gamma[c]} / std::sqrt(double{running_variance[c]} + double{params.eps});
+    scale[c] = static_cast<float>(factor);
+    shift[c] = static_cast<float>(double{params.beta[c]} - double{running_mean[c]} * factor);
+  }
+}
+
+void norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
+                   const NormParams& params, const NormGrads& grads, std::byte* scratch,
+                   base::ThreadPool& pool) noexcept {
+  std::byte* workers = scratch + plan.shared_bytes();
+  const Stored& y = grad.value.stored;
+  const bool direct = y.format == Format::kF32;
+  GradSource before_norm = grad;
+  before_norm.a = before_norm.b = before_norm.c = nullptr;
+  pool.run(plan.tiles(), [&](size_t index, size_t worker) {
+    const Tile tile(plan, index);
+    if (tile.count == 0) return;
+    auto* dz = reinterpret_cast<float*>(workers + worker * plan.worker_bytes());
+    float* room = dz + plan.tile_rows * plan.channels;
+    for_each_sample(plan, tile, [&](const RowRange& range, int64_t done) {
+      load_grad_rows(before_norm, range, dz + done * plan.channels, plan.channels);
+    });
+    const float* rows = room;
+    int64_t stride = plan.channels;
+    if (direct) {
+      rows = static_cast<const float*>(y.data) + tile.row * y.row_stride;
+      stride = y.row_stride;
+    } else {
+      Source source;
+      source.stored = y;
+      load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, stride);
+    }
+    tile_grad_sums(dz, plan.channels, rows, stride, tile.count, plan.channels,
+                   batch.mean + tile.ghost * plan.channels, partial(plan, scratch, index, 0),
+                   partial(plan, scratch, index, 1));
+  });
+  for_each_channel(plan, pool, [&](int64_t c) {
+    double gamma = 0, beta = 0;
+    for (int64_t k = 0; k < plan.ghosts; ++k) {
+      double plain = 0, centred = 0;
+      for (int64_t t = 0; t < plan.ghost_tiles; ++t) {
+        const auto index = static_cast<size_t>(k * plan.ghost_tiles + t);
+        if (Tile(plan, index).count == 0) break;
+        plain += double{partial(plan, scratch, index, 0)[c]};
+        centred += double{partial(plan, scratch, index, 1)[c]};
+      }
+      const int64_t at = k * plan.channels + c;
+      const auto rows = static_cast<double>(plan.ghost_rows(k));
+      const double inverse = double{batch.inverse[at]};
+      const double a = double{params.gamma[c]} * inverse;
+      const double b = -a * inverse * inverse * centred / rows;
+      grads.a[at] = static_cast<float>(a);
+      grads.b[at] = static_cast<float>(b);
+      grads.c[at] = static_cast<float>(-a * plain / rows - b * double{batch.mean[at]});
+      gamma += centred * inverse;
+      beta += plain;
+    }
+    grads.gamma[c] = static_cast<float>(gamma);
+    grads.beta[c] = static_cast<float>(beta);
+  });
+}
+
+}  // namespace tri::ops
