@@ -1,0 +1,46 @@
+#include "ops/channel_scale/channel_scale.h"
+
+#include <algorithm>
+
+#include "ops/rows/counts.h"
+
+namespace tri::ops {
+
+size_t channel_scale_worker_bytes(const RowTiles& tiles) {
+  return 2 * tiles.tile_bytes() + static_cast<size_t>((tiles.channels + 15) / 16) * 64;
+}
+
+StoreCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad, const Source& x,
+                                   const float* factor, const Sink& input_grad,
+                                   const Sink& factor_grad, std::byte* scratch,
+                                   base::ThreadPool& pool) noexcept {
+  CountSum counts;
+  const int64_t channels = tiles.channels;
+  pool.run(static_cast<size_t>(tiles.samples), [&](size_t sample, size_t worker) {
+    std::byte* memory = scratch + worker * channel_scale_worker_bytes(tiles);
+    auto* du = reinterpret_cast<float*>(memory);
+    auto* value = reinterpret_cast<float*>(memory + tiles.tile_bytes());
+    auto* sums = reinterpret_cast<float*>(memory + 2 * tiles.tile_bytes());
+    const float* f = factor + static_cast<int64_t>(sample) * channels;
+    std::fill_n(sums, channels, 0.0f);
+    for (int64_t t = 0; t < tiles.sample_tiles(); ++t) {
+      const RowRange range =
+          tiles.range(sample * static_cast<size_t>(tiles.sample_tiles()) + static_cast<size_t>(t));
+      load_grad_rows(grad, range, du, channels);
+      load_rows(x, range, value, channels);
+      for (int64_t i = 0; i < range.count; ++i) {
+        float* row = du + i * channels;
+        for (int64_t c = 0; c < channels; ++c) {
+          sums[c] += row[c] * value[i * channels + c];
+          row[c] *= f[c];
+        }
+      }
+      counts.add(store_rows(input_grad, range, du, channels));
+    }
+    counts.add(
+        store_rows(factor_grad, {static_cast<int64_t>(sample), 0, 1, 0, channels}, sums, channels));
+  });
+  return counts.total();
+}
+
+}  // namespace tri::ops

@@ -1,0 +1,20 @@
+#pragma once
+// Room: ops. Squeeze-excite's product u = x * f with one factor per sample and channel. Forward it
+// is a load transform (Source::channel_factor) and costs nothing; backward it takes a pass of its
+// own.
+#include "base/thread_pool.h"
+#include "ops/rows/row_tiles.h"
+
+namespace tri::ops {
+
+size_t channel_scale_worker_bytes(const RowTiles& tiles);
+
+// From the gradient of u: d f = sum over pixels of du * x, stored to `factor_grad` (samples, 1, 1,
+// c), and d x = du * f, stored to `input_grad`, which may be the memory of `grad` itself. x is the
+// input without the factor; factor is (samples, channels) fp32.
+StoreCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad, const Source& x,
+                                   const float* factor, const Sink& input_grad,
+                                   const Sink& factor_grad, std::byte* scratch,
+                                   base::ThreadPool& pool) noexcept;
+
+}  // namespace tri::ops

@@ -1,0 +1,21 @@
+#pragma once
+// Room: ops. Adds up what the tiles of one pass lost; sums of integers do not depend on the order.
+#include <atomic>
+
+#include "ops/rows/rows.h"
+
+namespace tri::ops {
+
+class CountSum {
+ public:
+  void add(const StoreCounts& counts) {
+    if (counts.overflow != 0) overflow_.fetch_add(counts.overflow, std::memory_order_relaxed);
+    if (counts.underflow != 0) underflow_.fetch_add(counts.underflow, std::memory_order_relaxed);
+  }
+  StoreCounts total() const { return {overflow_.load(), underflow_.load()}; }
+
+ private:
+  std::atomic<uint64_t> overflow_ = 0, underflow_ = 0;
+};
+
+}  // namespace tri::ops
