@@ -50,12 +50,13 @@ Result<Size> parse_size(std::string_view text) {
   double number = 0;
   const auto [stop, status] = std::from_chars(begin, end, number, std::chars_format::fixed);
   if (status == std::errc::invalid_argument || stop != end) return refuse(text, "is not a number");
+  if (status != std::errc()) return refuse(text, "is out of range");
   const std::optional<uint64_t> scale = unit_bytes(unit);
   if (!scale && unit != "%") return refuse(text, "has an unknown unit");
   if (number == 0) return refuse(text, "is zero");
 
   if (unit == "%") {
-    if (status != std::errc() || number > 100) return refuse(text, "is more than the whole");
+    if (number > 100) return refuse(text, "is more than the whole");
     return Size{.kind = Size::Kind::kFraction, .fraction = number / 100};
   }
   // Whole numbers stay exact; a double would round them above 2^53.
@@ -67,7 +68,7 @@ Result<Size> parse_size(std::string_view text) {
     too_large = whole_status != std::errc() || __builtin_mul_overflow(whole, *scale, &bytes);
   } else {
     const double scaled = std::floor(number * static_cast<double>(*scale));
-    too_large = status != std::errc() || scaled >= 0x1p64;
+    too_large = scaled >= 0x1p64;
     if (!too_large) bytes = static_cast<uint64_t>(scaled);
   }
   if (too_large) return refuse(text, "is more than 64 bits can count");

@@ -87,10 +87,11 @@ TEST(ParseSize, RefusesWithOneSentence) {
 
 TEST(ParseSize, SurvivesNumbersBeyondDouble) {
   const std::string digits(400, '9');
-  EXPECT_FALSE(parse_size(digits));
-  EXPECT_FALSE(parse_size(digits + ".5"));
-  EXPECT_FALSE(parse_size(digits + "%"));
-  EXPECT_FALSE(parse_size("0." + std::string(400, '0') + "1"));
+  for (const std::string& text :
+       {digits, digits + ".5", digits + "%", "0." + std::string(400, '0') + "1"}) {
+    ASSERT_FALSE(parse_size(text));
+    EXPECT_THAT(parse_size(text).error().message, testing::HasSubstr("is out of range"));
+  }
 }
 
 TEST(FormatBytes, PicksTheUnit) {
