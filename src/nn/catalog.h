@@ -1,0 +1,37 @@
+#pragma once
+// Room: nn. The models known by name (model_list.inc). In: a name and sizes. Out: a Model.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "nn/model.h"
+#include "tri/graph.h"
+#include "tri/result.h"
+
+namespace tri::nn {
+
+struct ModelOptions {
+  int64_t height = 32, width = 32, channels = 3;
+  int64_t classes = 10;
+  double width_multiplier = 1.0;          // what it scales is said in each model's file
+  std::optional<float> dropout;           // the model's own rate, if not given
+  std::optional<float> stochastic_depth;  // efficientnet-b0 only; others ignore it
+};
+
+// Emits the layers of a model into an empty graph and returns the logits.
+using Recipe = Result<Tensor> (*)(Graph& graph, const ModelOptions& options);
+
+struct CatalogEntry {
+  std::string_view name;
+  Recipe recipe;
+};
+
+// In the order of model_list.inc.
+std::span<const CatalogEntry> catalog();
+
+// Refuses an unknown name (and lists the known ones), sizes below 1, sizes too small for the
+// model's strides, and widths the model does not have.
+Result<Model> build(std::string_view name, const ModelOptions& options);
+
+}  // namespace tri::nn
