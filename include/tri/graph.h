@@ -11,6 +11,7 @@
 // Nothing is computed here. Mistakes do not interrupt the page: the first one is remembered, with
 // the layer's name and the shapes, and finish() returns it. A graph belongs to one thread.
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -150,7 +151,9 @@ class Graph {
   Tensor avg_pool(Tensor x, const PoolOptions& options, std::string_view name = {});
   Tensor global_avg_pool(Tensor x, std::string_view name = {});
   Tensor add(Tensor main, Tensor shortcut, std::string_view name = {});
-  Tensor concat(std::span<const Tensor> parts, std::string_view name = {});  // along the channels
+  // Joins along the channels.
+  Tensor concat(std::span<const Tensor> parts, std::string_view name = {});
+  Tensor concat(std::initializer_list<Tensor> parts, std::string_view name = {});
   Tensor split(Tensor x, int64_t first_channel, int64_t channels, std::string_view name = {});
   Tensor channel_shuffle(Tensor x, int64_t groups, std::string_view name = {});
   // Every channel of x times its factor, a 1 x 1 x C tensor: squeeze and excitation.

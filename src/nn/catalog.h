@@ -15,12 +15,17 @@ struct ModelOptions {
   int64_t height = 32, width = 32, channels = 3;
   int64_t classes = 10;
   double width_multiplier = 1.0;          // what it scales is said in each model's file
-  std::optional<float> dropout;           // the model's own rate, if not given
-  std::optional<float> stochastic_depth;  // efficientnet-b0 only; others ignore it
+  std::optional<float> dropout;           // before the last layer; the model's own, if not given
+  std::optional<float> stochastic_depth;  // the model's own, if not given
 };
 
-// Emits the layers of a model into an empty graph and returns the logits.
-using Recipe = Result<Tensor> (*)(Graph& graph, const ModelOptions& options);
+// Emits the layers of a model into an empty graph and returns the logits. Mistakes in sizes are
+// left to the graph.
+using Recipe = Tensor (*)(Graph& graph, const ModelOptions& options);
+
+#define TRI_MODEL(name, recipe) Tensor recipe(Graph& graph, const ModelOptions& options);
+#include "nn/model_list.inc"
+#undef TRI_MODEL
 
 struct CatalogEntry {
   std::string_view name;
@@ -30,8 +35,9 @@ struct CatalogEntry {
 // In the order of model_list.inc.
 std::span<const CatalogEntry> catalog();
 
-// Refuses an unknown name (and lists the known ones), sizes below 1, sizes too small for the
-// model's strides, and widths the model does not have.
+// Refuses an unknown name (and lists the known ones), sizes below 1 or too small for the model's
+// strides, a width that is not within 0..kMaxWidth, and rates the model has no place for.
+inline constexpr double kMaxWidth = 16.0;
 Result<Model> build(std::string_view name, const ModelOptions& options);
 
 }  // namespace tri::nn

@@ -299,6 +299,10 @@ Tensor Graph::concat(std::span<const Tensor> parts, std::string_view name) {
   return state_->add(OpKind::kConcat, name, parts, {});
 }
 
+Tensor Graph::concat(std::initializer_list<Tensor> parts, std::string_view name) {
+  return concat(std::span(parts.begin(), parts.size()), name);
+}
+
 Tensor Graph::split(Tensor x, int64_t first_channel, int64_t channels, std::string_view name) {
   Attributes attr;
   attr.begin = first_channel;
