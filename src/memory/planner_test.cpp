@@ -1,0 +1,220 @@
+#include "memory/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "memory/training_graphs.h"
+
+namespace tri::memory {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+bool alive_together(const Request& a, const Request& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
+
+// Any buffers, most of them unlike a network.
+Planner any_planner() {
+  Planner planner;
+  const auto count = *rc::gen::inRange<int>(1, 60);
+  for (int i = 0; i < count; ++i) {
+    const auto first = *rc::gen::inRange<Tick>(0, 40);
+    planner.add({.name = fmt::format("b{}", i),
+                 .bytes = *rc::gen::inRange<size_t>(1, 5000),
+                 .alignment = size_t{1} << *rc::gen::inRange(0, 10),
+                 .first = first,
+                 .last = first + *rc::gen::inRange<Tick>(0, 20),
+                 .kind = *rc::gen::elementOf(std::vector(kKinds.begin(), kKinds.end())),
+                 .end = *rc::gen::element(End::kSaved, End::kTransient)});
+  }
+  return planner;
+}
+
+Planner any_network(size_t most_ops) {
+  const auto family =
+      *rc::gen::element(Family::kResnet, Family::kMobilenet, Family::kDensenet, Family::kRandom);
+  const Draw draw = [](uint32_t low, uint32_t high) {
+    return static_cast<uint32_t>(*rc::gen::inRange<uint64_t>(low, uint64_t{high} + 1));
+  };
+  return TrainingGraph(family, *rc::gen::inRange<size_t>(4, most_ops), draw).planner();
+}
+
+// Independent of the planner's own sums. Sharing buffers are those with one offset and touching
+// lives; `shared` names them as (source, result).
+void check_plan(const Planner& planner, const Plan& plan,
+                const std::vector<std::pair<size_t, size_t>>& shared) {
+  RC_ASSERT(plan.offsets.size() == planner.size());
+  RC_ASSERT(plan.arena_bytes >= plan.lower_bound);
+  RC_ASSERT(plan.worst_by_kind.total() == plan.lower_bound);
+  for (size_t i = 0; i < planner.size(); ++i) {
+    const Request& mine = planner.request(static_cast<BufferId>(i));
+    RC_ASSERT(plan.offsets[i] % mine.alignment == 0U);
+    RC_ASSERT(plan.offsets[i] + mine.bytes <= plan.arena_bytes);
+    for (size_t k = 0; k < i; ++k) {
+      const Request& other = planner.request(static_cast<BufferId>(k));
+      if (!alive_together(mine, other)) continue;
+      if (std::count(shared.begin(), shared.end(), std::pair(i, k)) > 0) continue;
+      if (std::count(shared.begin(), shared.end(), std::pair(k, i)) > 0) continue;
+      RC_ASSERT(plan.offsets[i] + mine.bytes <= plan.offsets[k] ||
+                plan.offsets[k] + other.bytes <= plan.offsets[i]);
+    }
+  }
+}
+
+RC_GTEST_PROP(Planner, live_buffers_never_overlap, ()) {
+  const Planner planner = any_planner();
+  check_plan(planner, planner.solve(), {});
+}
+
+RC_GTEST_PROP(Planner, reports_the_fullest_tick, ()) {
+  const Planner planner = any_planner();
+  const Plan plan = planner.solve();
+  std::vector<size_t> live(plan.live_bytes.size());
+  for (size_t i = 0; i < planner.size(); ++i) {
+    const Request& held = planner.request(static_cast<BufferId>(i));
+    const size_t bytes = (held.bytes + held.alignment - 1) / held.alignment * held.alignment;
+    for (Tick tick = held.first; tick <= held.last; ++tick) live.at(tick) += bytes;
+  }
+  RC_ASSERT(plan.live_bytes == live);
+  RC_ASSERT(plan.lower_bound == *std::max_element(live.begin(), live.end()));
+  RC_ASSERT(live[plan.worst_tick] == plan.lower_bound);
+  for (size_t i = 0; i < planner.size(); ++i) {
+    const auto id = static_cast<BufferId>(i);
+    const bool alive =
+        planner.request(id).first <= plan.worst_tick && plan.worst_tick <= planner.request(id).last;
+    RC_ASSERT(std::count(plan.worst.begin(), plan.worst.end(), id) == (alive ? 1 : 0));
+  }
+}
+
+RC_GTEST_PROP(Planner, shared_bytes_have_one_offset, ()) {
+  Planner planner;
+  std::vector<std::pair<size_t, size_t>> shared;
+  // Chains of in-place results beside ordinary neighbours.
+  const auto chains = *rc::gen::inRange(1, 6);
+  for (int chain = 0; chain < chains; ++chain) {
+    Tick tick = *rc::gen::inRange<Tick>(0, 10);
+    const auto bytes = *rc::gen::inRange<size_t>(1, 3000);
+    const auto links = *rc::gen::inRange(1, 6);
+    for (int link = 0; link < links; ++link) {
+      const Tick last = tick + *rc::gen::inRange<Tick>(0, 4);
+      const BufferId id =
+          planner.add({.name = "link", .bytes = bytes, .first = tick, .last = last});
+      const auto i = static_cast<size_t>(id);
+      if (link > 0) {
+        planner.share(static_cast<BufferId>(i - 1), id);
+        // With lives of one tick more than two links can be alive at once.
+        for (size_t k = i - static_cast<size_t>(link); k < i; ++k) shared.emplace_back(k, i);
+      }
+      tick = last;
+    }
+    planner.add({.name = "other", .bytes = 1000, .first = 0, .last = tick, .end = End::kSaved});
+  }
+  const Plan plan = planner.solve();
+  check_plan(planner, plan, shared);
+  for (const auto& [source, result] : shared) {
+    RC_ASSERT(plan.offsets[source] == plan.offsets[result]);
+  }
+}
+
+RC_GTEST_PROP(Planner, networks_stay_within_three_percent_of_the_bound, ()) {
+  const Planner planner = any_network(80);
+  const Plan plan = planner.solve();
+  RC_ASSERT(plan.arena_bytes >= plan.lower_bound);
+  RC_ASSERT(100 * plan.arena_bytes <= 103 * plan.lower_bound);
+}
+
+RC_GTEST_PROP(Planner, equal_requests_give_equal_plans, ()) {
+  const Planner planner = any_network(40);
+  Planner again = planner;
+  RC_ASSERT(planner.solve() == again.solve());
+}
+
+// A plan made on one machine must be the plan of every other: these offsets are part of the format
+// of this test, not of any taste. x86 and ARM, gcc and clang must agree.
+TEST(Planner, is_the_same_everywhere) {
+  uint32_t state = 1;
+  const Draw draw = [&](uint32_t low, uint32_t high) {
+    state = state * 1664525U + 1013904223U;
+    return low + (state >> 8) % (high - low + 1);
+  };
+  const Plan plan = TrainingGraph(Family::kRandom, 60, draw).planner().solve();
+  uint64_t hash = 14695981039346656037U;
+  for (const size_t offset : plan.offsets) hash = (hash ^ offset) * 1099511628211U;
+  EXPECT_EQ(hash, 8788812423369909101U);
+}
+
+TEST(Planner, stacks_saved_below_and_hangs_transients_above) {
+  Planner planner;
+  const BufferId first =
+      planner.add({.name = "first", .bytes = 640, .first = 0, .last = 5, .end = End::kSaved});
+  const BufferId second =
+      planner.add({.name = "second", .bytes = 128, .first = 1, .last = 4, .end = End::kSaved});
+  const BufferId scratch = planner.add({.name = "scratch", .bytes = 100, .first = 2, .last = 2});
+  const Plan plan = planner.solve();
+  EXPECT_EQ(plan.offset(first), 0U);
+  EXPECT_EQ(plan.offset(second), 640U);
+  EXPECT_EQ(plan.offset(scratch), 768U);
+  EXPECT_EQ(plan.arena_bytes, 896U);
+  EXPECT_EQ(plan.lower_bound, 896U);
+  EXPECT_EQ(plan.worst_tick, 2U);
+  EXPECT_THAT(plan.worst, ElementsAre(first, second, scratch));
+  EXPECT_THAT(plan.live_bytes, ElementsAre(640, 768, 896, 768, 768, 640));
+}
+
+TEST(Planner, counts_shared_bytes_once) {
+  Planner planner;
+  const auto source = planner.add({.name = "in", .bytes = kMiB, .first = 0, .last = 1});
+  const auto result = planner.add(
+      {.name = "out", .bytes = kMiB, .first = 1, .last = 2, .kind = Kind::kActivations});
+  planner.share(source, result);
+  const Plan plan = planner.solve();
+  EXPECT_EQ(plan.arena_bytes, kMiB);
+  EXPECT_THAT(plan.live_bytes, ElementsAre(kMiB, kMiB, kMiB));
+  EXPECT_EQ(plan.worst_tick, 0U);
+  EXPECT_EQ(plan.worst_by_kind[Kind::kScratch], kMiB);
+}
+
+TEST(Planner, an_empty_plan_needs_nothing) {
+  const Plan plan = Planner().solve();
+  EXPECT_EQ(plan.arena_bytes, 0U);
+  EXPECT_TRUE(Planner().solve(0).has_value());
+}
+
+TEST(Planner, names_what_does_not_fit) {
+  Planner planner;
+  planner.add({.name = "conv1.y", .bytes = 3 * kMiB, .first = 0, .last = 3});
+  planner.add({.name = "conv2.y", .bytes = kMiB, .first = 1, .last = 2});
+  planner.add({.name = "elsewhere", .bytes = kMiB / 2, .first = 3, .last = 3});
+  EXPECT_TRUE(planner.solve(4 * kMiB).has_value());
+  const Result<Plan> refused = planner.solve(4 * kMiB - 1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kDoesNotFit);
+  EXPECT_THAT(refused.error().message, HasSubstr("needs 4194304 bytes, the budget is 4194303"));
+  EXPECT_THAT(refused.error().message, HasSubstr("tick 1: conv1.y (3145728 bytes), conv2.y"));
+  EXPECT_THAT(refused.error().message, testing::Not(HasSubstr("elsewhere")));
+}
+
+TEST(PlannerDeath, broken_rules_abort) {
+  Planner planner;
+  const auto a = planner.add({.name = "a", .bytes = 8, .first = 0, .last = 1});
+  const auto b = planner.add({.name = "b", .bytes = 8, .first = 2, .last = 2});
+  const auto c = planner.add({.name = "c", .bytes = 9, .first = 1, .last = 2});
+  EXPECT_DEATH(planner.add({.name = "empty"}), "empty");
+  EXPECT_DEATH(planner.add({.name = "odd", .bytes = 1, .alignment = 48}), "alignment 48");
+  EXPECT_DEATH(planner.add({.name = "late", .bytes = 1, .first = 2, .last = 1}), "ticks 2 to 1");
+  EXPECT_DEATH(planner.add({.name = "huge", .bytes = ~size_t{0}}), "huge");
+  EXPECT_DEATH(planner.share(a, b), "begins at 2");
+  EXPECT_DEATH(planner.share(a, c), "does not hold");
+}
+
+}  // namespace
+}  // namespace tri::memory
