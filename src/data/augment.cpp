@@ -39,10 +39,11 @@ Result<Augment> parse_augment(std::string_view text, const Augment& automatic) {
       augment.flip = true;
     } else if (!parse_item(item, "crop", augment.crop) &&
                !parse_item(item, "cutout", augment.cutout)) {
-      return unexpected(ErrorCode::kInvalid,
-                        fmt::format("--augment {}: `{}` is not known; write none, auto or a list of "
-                                    "cropN, flip and cutoutN with N from 1 to {}",
-                                    text, item, kMost));
+      return unexpected(
+          ErrorCode::kInvalid,
+          fmt::format("--augment {}: `{}` is not known; write none, auto or a list of "
+                      "cropN, flip and cutoutN with N from 1 to {}",
+                      text, item, kMost));
     }
   }
   return augment;

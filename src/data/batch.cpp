@@ -24,10 +24,10 @@ BatchSlots batch_slots(std::span<std::byte> memory, tensor::Shape shape, size_t 
   TRI_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kBoundary == 0);
   std::byte* labels = memory.data() + x_bytes(shape, samples);
   std::byte* ids = labels + rounded(samples * sizeof(int32_t));
-  return {{reinterpret_cast<float*>(memory.data()),
-           samples * static_cast<size_t>(shape.elements())},
-          {reinterpret_cast<int32_t*>(labels), samples},
-          {reinterpret_cast<uint64_t*>(ids), samples}};
+  return {
+      {reinterpret_cast<float*>(memory.data()), samples * static_cast<size_t>(shape.elements())},
+      {reinterpret_cast<int32_t*>(labels), samples},
+      {reinterpret_cast<uint64_t*>(ids), samples}};
 }
 
 }  // namespace tri::data

@@ -17,8 +17,7 @@ namespace {
 constexpr size_t kSide = 32;
 constexpr size_t kPlane = kSide * kSide;
 
-constexpr std::string_view kNames10 =
-    "airplane automobile bird cat deer dog frog horse ship truck";
+constexpr std::string_view kNames10 = "airplane automobile bird cat deer dog frog horse ship truck";
 constexpr std::string_view kNames100 =
     "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus "
     "butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch "
@@ -121,7 +120,10 @@ Result<Parts> open_cifar(const Layout& layout, const std::string& folder,
 }  // namespace
 
 Result<Parts> open_cifar10(const ReaderRequest& request) {
-  const Layout layout{"cifar10", "cifar-10-batches-bin", kNames10, 1,
+  const Layout layout{"cifar10",
+                      "cifar-10-batches-bin",
+                      kNames10,
+                      1,
                       {{0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}}};
   return open_cifar(layout, request.argument,
                     {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
@@ -130,7 +132,10 @@ Result<Parts> open_cifar10(const ReaderRequest& request) {
 }
 
 Result<Parts> open_cifar100(const ReaderRequest& request) {
-  const Layout layout{"cifar100", "cifar-100-binary", kNames100, 2,
+  const Layout layout{"cifar100",
+                      "cifar-100-binary",
+                      kNames100,
+                      2,
                       {{0.5071f, 0.4865f, 0.4409f}, {0.2673f, 0.2564f, 0.2762f}}};
   return open_cifar(layout, request.argument, {"train.bin"}, "test.bin");
 }

@@ -19,8 +19,7 @@ struct Reader {
 };
 
 constexpr Reader kReaders[] = {
-#define TRI_READER(name, open, fallback, syntax, text) \
-  {name, open, fallback, {name, syntax, text}},
+#define TRI_READER(name, open, fallback, syntax, text) {name, open, fallback, {name, syntax, text}},
 #include "data/reader_list.inc"
 #undef TRI_READER
 };
@@ -110,10 +109,11 @@ Result<Dataset> open_dataset(std::string_view spec, const OpenOptions& options) 
     dataset.train = split_part(parts->train, held, count - held);
   }
   if (!dataset.test && !dataset.validation) {
-    return unexpected(ErrorCode::kInvalid,
-                      fmt::format("--data {} has neither val/ nor test/; add one or hold out a part "
-                                  "with --val-split 0.1",
-                                  spec));
+    return unexpected(
+        ErrorCode::kInvalid,
+        fmt::format("--data {} has neither val/ nor test/; add one or hold out a part "
+                    "with --val-split 0.1",
+                    spec));
   }
   return dataset;
 }

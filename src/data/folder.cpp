@@ -1,6 +1,6 @@
 // Images in folders: DIR/train/CLASS/FILE and DIR/val/... or DIR/test/.... Classes are the folders
-// of train/ in byte order. An image that cannot be decoded is skipped: its successor is given in its
-// place and the loss is counted.
+// of train/ in byte order. An image that cannot be decoded is skipped: its successor is given in
+// its place and the loss is counted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,9 +45,9 @@ Result<std::vector<std::string>> sorted_names(const std::string& folder, F wante
     if (wanted(*at)) names.push_back(at->path().filename().string());
   }
   if (error) {
-    return unexpected(ErrorCode::kFailed,
-                      fmt::format("cannot list {}: {}; check the data directory", folder,
-                                  error.message()));
+    return unexpected(
+        ErrorCode::kFailed,
+        fmt::format("cannot list {}: {}; check the data directory", folder, error.message()));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -59,9 +59,9 @@ Result<std::vector<std::string>> list_classes(const std::string& folder) {
     return entry.is_directory(ignored) && entry.path().filename().string().front() != '.';
   });
   if (classes && classes->empty()) {
-    return unexpected(ErrorCode::kFailed,
-                      fmt::format("{} holds no class folder; put images into {}/CLASS/", folder,
-                                  folder));
+    return unexpected(
+        ErrorCode::kFailed,
+        fmt::format("{} holds no class folder; put images into {}/CLASS/", folder, folder));
   }
   return classes;
 }
@@ -78,9 +78,9 @@ Result<Listing> list_images(const std::string& folder, const std::vector<std::st
       });
       if (!images) return unexpected(images.error());
       if (images->empty()) {
-        return unexpected(ErrorCode::kFailed,
-                          fmt::format("{} holds no PNG or JPEG image; add some or remove the folder",
-                                      place));
+        return unexpected(
+            ErrorCode::kFailed,
+            fmt::format("{} holds no PNG or JPEG image; add some or remove the folder", place));
       }
       for (const std::string& image : *images) {
         listing.names += image;
@@ -133,9 +133,9 @@ class FolderSource final : public Source {
     const auto place = std::upper_bound(listing_.totals.begin(), listing_.totals.end(), index);
     const auto label = static_cast<size_t>(place - listing_.totals.begin());
     const uint64_t begin = index == 0 ? 0 : listing_.ends[index - 1];
-    const auto file = File::open(fmt::format(
-        "{}/{}/{}", folder_, info().class_names[label],
-        std::string_view(listing_.names).substr(begin, listing_.ends[index] - begin)));
+    const auto file = File::open(
+        fmt::format("{}/{}/{}", folder_, info().class_names[label],
+                    std::string_view(listing_.names).substr(begin, listing_.ends[index] - begin)));
     if (!file) return unexpected(file.error());
     record.label = static_cast<int32_t>(label);
     return decode_image(*file, info().shape, decode_bytes_, record.pixels);
@@ -179,8 +179,8 @@ Result<std::shared_ptr<const Source>> open_part(SourceInfo info, const std::stri
   auto listing = list_images(folder, info.class_names);
   if (!listing) return unexpected(listing.error());
   info.count = listing->ends.size();
-  return std::shared_ptr<const Source>(std::make_shared<FolderSource>(
-      std::move(info), folder, std::move(*listing), decode_bytes));
+  return std::shared_ptr<const Source>(
+      std::make_shared<FolderSource>(std::move(info), folder, std::move(*listing), decode_bytes));
 }
 
 }  // namespace
@@ -189,8 +189,7 @@ Result<Parts> open_folder(const ReaderRequest& request) {
   const std::string train_folder = request.argument + "/train";
   auto classes = list_classes(train_folder);
   if (!classes) return unexpected(classes.error());
-  const int64_t side =
-      request.pixels > 0 ? request.pixels : natural_pixels(train_folder, *classes);
+  const int64_t side = request.pixels > 0 ? request.pixels : natural_pixels(train_folder, *classes);
   SourceInfo info{.name = "folder",
                   .class_names = std::move(*classes),
                   .shape = {side, side, 3},

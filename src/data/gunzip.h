@@ -11,7 +11,8 @@ namespace tri::data {
 bool is_gzip(const File& file);
 
 // `size_of(head)` says from the first bytes (at most 64 KiB) how long the whole must be. What is
-// longer or shorter is an error, so no file can fill the disk by claiming one size and being another.
+// longer or shorter is an error, so no file can fill the disk by claiming one size and being
+// another.
 Result<File> gunzip(const File& packed,
                     const std::function<Result<uint64_t>(std::span<const uint8_t> head)>& size_of);
 

@@ -2,8 +2,8 @@
 // 32-bit size per dimension, then bytes. Images and labels come in separate files.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <limits>
 #include <vector>
 
 #include "base/check.h"
@@ -34,9 +34,9 @@ Result<IdxHeader> parse_header(std::span<const uint8_t> head, uint32_t magic,
                                const std::string& path) {
   IdxHeader header{.bytes = magic == kImages ? 16u : 8u};
   if (head.size() < header.bytes) {
-    return unexpected(ErrorCode::kFailed,
-                      fmt::format("{} has {} bytes, less than its header; fetch it again", path,
-                                  head.size()));
+    return unexpected(
+        ErrorCode::kFailed,
+        fmt::format("{} has {} bytes, less than its header; fetch it again", path, head.size()));
   }
   if (const uint32_t seen = big_endian(head.data()); seen != magic) {
     return unexpected(ErrorCode::kFailed,
@@ -51,10 +51,11 @@ Result<IdxHeader> parse_header(std::span<const uint8_t> head, uint32_t magic,
   }
   if (header.count == 0 || header.rows == 0 || header.columns == 0 || header.rows > kMaxSide ||
       header.columns > kMaxSide) {
-    return unexpected(ErrorCode::kFailed,
-                      fmt::format("{} claims {} records of {} x {}; at least one, of 1 to {} pixels "
-                                  "a side, is needed",
-                                  path, header.count, header.rows, header.columns, kMaxSide));
+    return unexpected(
+        ErrorCode::kFailed,
+        fmt::format("{} claims {} records of {} x {}; at least one, of 1 to {} pixels "
+                    "a side, is needed",
+                    path, header.count, header.rows, header.columns, kMaxSide));
   }
   return header;
 }
@@ -69,10 +70,11 @@ Result<IdxFile> open_idx(const std::string& stem, uint32_t magic) {
   auto file = File::open(stem);
   if (!file) file = File::open(stem + ".gz");
   if (!file) {
-    return unexpected(ErrorCode::kFailed,
-                      fmt::format("neither {0} nor {0}.gz can be opened; name the folder that holds "
-                                  "the IDX files",
-                                  stem));
+    return unexpected(
+        ErrorCode::kFailed,
+        fmt::format("neither {0} nor {0}.gz can be opened; name the folder that holds "
+                    "the IDX files",
+                    stem));
   }
   if (is_gzip(*file)) {
     const auto size_of = [&](std::span<const uint8_t> head) -> Result<uint64_t> {
@@ -107,11 +109,11 @@ class IdxSource final : public Source {
     uint8_t label = 0;
     TRI_TRY(labels_.file.read(labels_.header.bytes + index, {&label, 1}));
     if (label >= info().classes()) {
-      return unexpected(ErrorCode::kFailed,
-                        fmt::format("label {} of record {} in {} is not below {}; the file is not "
-                                    "{} or is corrupt",
-                                    label, index, labels_.file.path(), info().classes(),
-                                    info().name));
+      return unexpected(
+          ErrorCode::kFailed,
+          fmt::format("label {} of record {} in {} is not below {}; the file is not "
+                      "{} or is corrupt",
+                      label, index, labels_.file.path(), info().classes(), info().name));
     }
     record.label = label;
     const uint64_t size = images_.header.record_bytes();
@@ -162,11 +164,11 @@ Result<Parts> open_both(const SourceInfo& info, const std::string& folder) {
   auto test = open_part(info, folder + "/t10k");
   if (!test) return unexpected(test.error());
   if ((*train)->info().shape != (*test)->info().shape) {
-    return unexpected(ErrorCode::kFailed,
-                      fmt::format("training images in {} are {} but test images {}; they do not "
-                                  "belong together",
-                                  folder, (*train)->info().shape.text(),
-                                  (*test)->info().shape.text()));
+    return unexpected(
+        ErrorCode::kFailed,
+        fmt::format("training images in {} are {} but test images {}; they do not "
+                    "belong together",
+                    folder, (*train)->info().shape.text(), (*test)->info().shape.text()));
   }
   return Parts{*train, *test};
 }

@@ -81,8 +81,8 @@ Unexpected bad_image(const File& file, const std::string& why) {
 
 Result<void> check_image_size(const File& file, int64_t width, int64_t height) {
   if (width < 1 || height < 1 || width > kMaxImagePixels / height) {
-    return bad_image(file, fmt::format("it is {} x {} pixels, the limit is {} in all", width, height,
-                                       kMaxImagePixels));
+    return bad_image(file, fmt::format("it is {} x {} pixels, the limit is {} in all", width,
+                                       height, kMaxImagePixels));
   }
   return {};
 }

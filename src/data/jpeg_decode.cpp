@@ -46,9 +46,7 @@ struct JpegDecoder {
   bool start() {
     if (setjmp(jump) != 0) return false;
     const bool ink = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
-    jpeg.out_color_space = ink                     ? JCS_CMYK
-                           : request.channels == 1 ? JCS_GRAYSCALE
-                                                   : JCS_RGB;
+    jpeg.out_color_space = ink ? JCS_CMYK : request.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     // Shrinking by 2, 4 or 8 inside the inverse DCT saves most of the time of a large photograph.
     while (request.min_width > 0 && jpeg.scale_denom < 8 &&
            jpeg.image_width / (2 * jpeg.scale_denom) >= request.min_width &&

@@ -47,8 +47,8 @@ void Loader::read_ahead() {
   std::unique_lock lock(mutex_);
   while (true) {
     wanted_.wait(lock, [&] {
-      return stopping_ || (!failure_ && claimed_ < order_.end() &&
-                           claimed_ - taken_ < options_.capacity);
+      return stopping_ ||
+             (!failure_ && claimed_ < order_.end() && claimed_ - taken_ < options_.capacity);
     });
     if (stopping_) return;
     const uint64_t position = claimed_++;

@@ -72,12 +72,12 @@ class Loader {
   uint64_t taken_;  // written by take() under the lock
   std::mutex mutex_;
   std::condition_variable wanted_, arrived_;
-  uint64_t claimed_;               // first position that no reader has begun
-  uint64_t ready_;                 // all positions before it have been staged
-  std::vector<uint8_t> staged_;    // per slot: staged, but behind one that is not
-  std::vector<int32_t> labels_;    // per slot
-  std::optional<Error> failure_;   // of the lowest position that failed ...
-  uint64_t failed_ = UINT64_MAX;   // ... which is this one
+  uint64_t claimed_;              // first position that no reader has begun
+  uint64_t ready_;                // all positions before it have been staged
+  std::vector<uint8_t> staged_;   // per slot: staged, but behind one that is not
+  std::vector<int32_t> labels_;   // per slot
+  std::optional<Error> failure_;  // of the lowest position that failed ...
+  uint64_t failed_ = UINT64_MAX;  // ... which is this one
   bool stopping_ = false;
   std::vector<std::thread> readers_;  // last: they use all of the above
 };

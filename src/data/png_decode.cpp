@@ -37,7 +37,8 @@ struct PngDecoder {
     png_set_strip_alpha(png);
     const bool colour = (png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR) != 0;
     if (request.channels == 3 && !colour) png_set_gray_to_rgb(png);
-    if (request.channels == 1 && colour) png_set_rgb_to_gray_fixed(png, PNG_ERROR_ACTION_NONE, -1, -1);
+    if (request.channels == 1 && colour)
+      png_set_rgb_to_gray_fixed(png, PNG_ERROR_ACTION_NONE, -1, -1);
     passes = png_set_interlace_handling(png);
     png_read_update_info(png, info);
     row_bytes = png_get_rowbytes(png, info);
@@ -69,7 +70,8 @@ struct PngDecoder {
       return bad_image(file, "its rows have an unknown layout");
     }
     const size_t bytes = passes > 1 ? row_bytes * height : row_bytes;
-    if (bytes > request.decode_bytes) return bad_image(file, "interlaced, it needs too much memory");
+    if (bytes > request.decode_bytes)
+      return bad_image(file, "interlaced, it needs too much memory");
     rows.resize(bytes);
     if (!read_rows()) return failure();
     return {};

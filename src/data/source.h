@@ -22,10 +22,10 @@ struct Record {
 struct SourceInfo {
   std::string name;  // of the set, as in --data
   std::vector<std::string> class_names;
-  tensor::Shape shape;  // of every record
-  uint64_t count = 0;   // records, >= 1
-  std::optional<Normalisation> normalisation;  // where it is known; else see measure()
-  Augment augment;                             // what `--augment auto` means for this set
+  tensor::Shape shape = {};                         // of every record
+  uint64_t count = 0;                               // records, >= 1
+  std::optional<Normalisation> normalisation = {};  // where it is known; else see measure()
+  Augment augment = {};                             // what `--augment auto` means for this set
 
   int64_t classes() const { return static_cast<int64_t>(class_names.size()); }
 };

@@ -1,6 +1,6 @@
-// Images made up on demand: coloured gratings. A class is an angle, a frequency and a colour, spread
-// evenly over that space; phase, contrast, brightness and noise vary from image to image, so no
-// single pixel tells the class but a small convolution net learns it in an epoch or two.
+// Images made up on demand: coloured gratings. A class is an angle, a frequency and a colour,
+// spread evenly over that space; phase, contrast, brightness and noise vary from image to image, so
+// no single pixel tells the class but a small convolution net learns it in an epoch or two.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ Grating class_grating(int64_t label, int64_t side) {
   const double cycles = std::min(1.5, most) + part(2) * (std::min(6.0, most) - std::min(1.5, most));
   const double hue = part(3) * 2 * pi;
   const double pitch = 2 * pi * cycles / static_cast<double>(side);
-  return {pitch * std::cos(angle), pitch * std::sin(angle),
+  return {pitch * std::cos(angle),
+          pitch * std::sin(angle),
           {std::cos(hue), std::cos(hue - 2 * pi / 3), std::cos(hue + 2 * pi / 3)}};
 }
 
@@ -120,6 +121,7 @@ Result<Parts> open_synthetic(const ReaderRequest& request) {
                                   request.argument, most[0], most[1]));
   }
   SourceInfo info{.name = "synthetic",
+                  .class_names = {},
                   .shape = {numbers[1], numbers[1], 3},
                   .count = static_cast<uint64_t>(numbers[2])};
   for (int64_t label = 0; label < numbers[0]; ++label) {

@@ -81,8 +81,8 @@ void Transform::apply(const uint8_t* pixels, uint64_t epoch, uint64_t index, flo
   const bool changes = augment_ != Augment{};
   const Draw chance = changes ? draw(augment_, seed_, epoch, index, dst_) : Draw{};
   float* resize_scratch = scratch.data();
-  auto* row = reinterpret_cast<uint8_t*>(scratch.data() +
-                                         (resizer_ ? resizer_->scratch_floats() : 0));
+  auto* row =
+      reinterpret_cast<uint8_t*>(scratch.data() + (resizer_ ? resizer_->scratch_floats() : 0));
   const auto repeats = static_cast<size_t>(dst_.c / src_.c);
   const auto channels = static_cast<size_t>(src_.c);
   const auto values = static_cast<size_t>(dst_.pixels()) * channels;

@@ -36,9 +36,9 @@ class Transform {
   tensor::Shape src_, dst_;
   Augment augment_;
   uint64_t seed_;
-  std::vector<float> scale_, shift_;              // per channel of src
-  std::vector<std::array<float, 256>> of_byte_;   // the same for every byte
-  std::optional<Resizer> resizer_;                // where sizes differ; one channel for grey
+  std::vector<float> scale_, shift_;             // per channel of src
+  std::vector<std::array<float, 256>> of_byte_;  // the same for every byte
+  std::optional<Resizer> resizer_;               // where sizes differ; one channel for grey
 };
 
 }  // namespace tri::data
