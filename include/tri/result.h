@@ -97,4 +97,15 @@ class [[nodiscard]] Result<void> {
       return ::tri::unexpected(tri_result_.error());               \
   } while (false)
 
+// TRI_ASSIGN(auto plan, solve(bytes)): the value of a Result<T>, or leaves as TRI_TRY does. It is
+// several statements, so it needs braces under an `if`.
+#define TRI_ASSIGN(target, expression) \
+  TRI_ASSIGN_VIA_(TRI_JOIN_(tri_result_at_, __LINE__), target, expression)
+#define TRI_ASSIGN_VIA_(result, target, expression)                             \
+  auto result = (expression);                                                   \
+  if (!result.has_value()) return ::tri::unexpected(std::move(result).error()); \
+  target = *std::move(result)
+#define TRI_JOIN_(a, b) TRI_JOIN_NOW_(a, b)  // joins after __LINE__ has become a number
+#define TRI_JOIN_NOW_(a, b) a##b
+
 }  // namespace tri

@@ -5,6 +5,7 @@
 // slows down takes fewer of them.
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 
 namespace tri::base {
 
@@ -12,20 +13,22 @@ namespace tri::base {
 class TileFunction {
  public:
   template <class F>
-  TileFunction(F& body)  // NOLINT: implicit on purpose, so that a lambda can be passed
-      : object_(&body), call_([](void* object, size_t tile, size_t worker) {
+  explicit TileFunction(F& body)
+      : object_(const_cast<std::remove_const_t<F>*>(&body)),
+        call_([](void* object, size_t tile, size_t worker) noexcept {
           (*static_cast<F*>(object))(tile, worker);
         }) {}
-  void operator()(size_t tile, size_t worker) const { call_(object_, tile, worker); }
+  void operator()(size_t tile, size_t worker) const noexcept { call_(object_, tile, worker); }
 
  private:
   void* object_;
-  void (*call_)(void*, size_t, size_t);
+  void (*call_)(void*, size_t, size_t) noexcept;
 };
 
 class ThreadPool {
  public:
-  // `threads` counts the caller of run() too: a pool of one starts no thread. REQUIRES: >= 1.
+  // `threads` counts the caller of run() too: a pool of one starts no thread. Where the system
+  // refuses a thread the pool stays smaller; results do not depend on it. REQUIRES: threads >= 1.
   explicit ThreadPool(size_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -34,9 +37,10 @@ class ThreadPool {
   size_t threads() const;
 
   // Calls body(tile, worker) once for every tile, worker < threads(), and returns when all are
-  // done; what the tiles wrote is then visible to the caller. The caller works too, as worker 0.
-  // REQUIRES: not called from inside a tile (nested use aborts), nor from two threads at once.
-  // The body must not throw: an exception ends the program.
+  // done; what the tiles wrote is then visible to the caller. The caller works too, as worker 0,
+  // and waits for tiles, not for threads: one that wakes too late has missed the job.
+  // REQUIRES: not called from inside a tile of any pool, nor from two threads at once (aborts);
+  // tiles < 2^32 - 1. The body must not throw: an exception ends the program. Allocates nothing.
   template <class F>
   void run(size_t tiles, F&& body) {
     run_tiles(tiles, TileFunction(body));

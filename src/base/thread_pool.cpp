@@ -1,0 +1,119 @@
+#include "base/thread_pool.h"
+
+#include <hwy/cache_control.h>
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+namespace tri::base {
+namespace {
+
+// A few microseconds of Pause. Longer would catch more of the next jobs awake, but would burn the
+// core that another process may want; thread_pool_bench.cpp shows both sides.
+constexpr int kSpins = 100;
+constexpr uint32_t kStop = std::numeric_limits<uint32_t>::max();
+
+thread_local bool inside_tile = false;
+
+template <class Condition>
+void spin_until(Condition condition) {
+  for (int i = 0; i < kSpins && !condition(); ++i) hwy::Pause();
+}
+
+}  // namespace
+
+// Note [Claiming tiles]
+// `unclaimed` counts down, so a claim (a compare-exchange of n to n - 1) is valid for whatever job
+// is current when it succeeds, even if the thread loaded n during an earlier one. The job's fields
+// are read only after a claim, and the caller rewrites them only after every claimed tile has been
+// counted in `unfinished`. Hence no thread has to check in or out of a job that it took no part in.
+struct ThreadPool::State {
+  alignas(64) std::atomic<uint32_t> unclaimed{0};  // or kStop
+  alignas(64) std::atomic<uint32_t> unfinished{0};
+  alignas(64) std::atomic<bool> busy{false};
+  const TileFunction* body = nullptr;
+  uint32_t tiles = 0;
+  std::vector<std::thread> workers;
+
+  void take_tiles(size_t worker) {
+    uint32_t taken = 0;
+    uint32_t left = unclaimed.load(std::memory_order_acquire);
+    while (left != 0 && left != kStop) {
+      if (!unclaimed.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
+                                           std::memory_order_acquire)) {
+        continue;
+      }
+      (*body)(tiles - left, worker);
+      ++taken;
+      left = unclaimed.load(std::memory_order_acquire);
+    }
+    if (taken > 0 && unfinished.fetch_sub(taken, std::memory_order_acq_rel) == taken) {
+      unfinished.notify_one();
+    }
+  }
+
+  void serve(size_t worker) {
+    inside_tile = true;
+    while (true) {
+      spin_until([this] { return unclaimed.load(std::memory_order_relaxed) != 0; });
+      unclaimed.wait(0, std::memory_order_acquire);
+      if (unclaimed.load(std::memory_order_acquire) == kStop) return;
+      take_tiles(worker);
+    }
+  }
+
+  void share(uint32_t count, const TileFunction& job) {
+    body = &job;
+    tiles = count;
+    unfinished.store(count, std::memory_order_relaxed);
+    unclaimed.store(count, std::memory_order_release);
+    unclaimed.notify_all();
+    take_tiles(0);
+    spin_until([this] { return unfinished.load(std::memory_order_relaxed) == 0; });
+    while (uint32_t left = unfinished.load(std::memory_order_acquire)) {
+      unfinished.wait(left, std::memory_order_acquire);
+    }
+  }
+};
+
+ThreadPool::ThreadPool(size_t threads) : state_(std::make_unique<State>()) {
+  TRI_CHECK(threads >= 1);
+  state_->workers.reserve(threads - 1);
+  try {
+    for (size_t worker = 1; worker < threads; ++worker) {
+      state_->workers.emplace_back([state = state_.get(), worker] { state->serve(worker); });
+    }
+  } catch (const std::system_error&) {
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  state_->unclaimed.store(kStop, std::memory_order_release);
+  state_->unclaimed.notify_all();
+  for (std::thread& worker : state_->workers) worker.join();
+}
+
+size_t ThreadPool::threads() const { return state_->workers.size() + 1; }
+
+void ThreadPool::run_tiles(size_t tiles, TileFunction body) {
+  TRI_CHECK(!inside_tile, "run() was called from inside a tile");
+  TRI_CHECK(tiles < kStop, "tiles = {}", tiles);
+  TRI_CHECK(!state_->busy.exchange(true, std::memory_order_acquire),
+            "run() was called from two threads at once");
+  inside_tile = true;
+  if (tiles <= 1 || state_->workers.empty()) {
+    for (size_t tile = 0; tile < tiles; ++tile) body(tile, 0);
+  } else {
+    state_->share(static_cast<uint32_t>(tiles), body);
+  }
+  inside_tile = false;
+  state_->busy.store(false, std::memory_order_release);
+}
+
+}  // namespace tri::base

@@ -1,0 +1,26 @@
+#pragma once
+// Room: simd. Which of the compiled SIMD targets runs, and how to choose another one. The choice
+// holds for the whole process: change it before any work starts, or in tests.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tri/result.h"
+
+namespace tri::simd {
+
+// As reported by the dispatched code itself: "SSE4", "AVX2", "AVX3", ...
+std::string_view active_target();
+
+// Both best first. Runnable: compiled and supported by this machine, whatever is forced now.
+std::vector<std::string_view> compiled_targets();
+std::vector<std::string_view> runnable_targets();
+
+// Makes every dispatched function of the process use `name`; "" or "auto" gives the choice back to
+// the machine. Fails with kInvalid and the list of the possible names.
+Result<void> force_target(std::string_view name);
+
+// force_target($TRIACCEL_SIMD) if that is set; for main() and for comparing targets.
+Result<void> force_target_from_environment();
+
+}  // namespace tri::simd
