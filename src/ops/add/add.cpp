@@ -30,7 +30,8 @@ StoreCounts add_backward(const RowTiles& tiles, const GradSource& grad,
     const RowRange range = tiles.range(tile);
     auto* rows = reinterpret_cast<float*>(scratch + worker * add_worker_bytes(tiles));
     load_grad_rows(grad, range, rows, range.channels);
-    for (const Sink& input : inputs) counts.add(store_rows(input, range, rows, range.channels));
+    for (const Sink& input : inputs)
+      if (input.data != nullptr) counts.add(store_rows(input, range, rows, range.channels));
   });
   return counts.total();
 }

@@ -15,7 +15,7 @@ inline size_t add_worker_bytes(const RowTiles& tiles) { return 2 * tiles.tile_by
 StoreCounts add_forward(const RowTiles& tiles, std::span<const Source> inputs, const Sink& out,
                         std::byte* scratch, base::ThreadPool& pool) noexcept;
 
-// A sink may be the memory of the gradient itself.
+// A sink may be the memory of the gradient itself; one without data is passed over.
 StoreCounts add_backward(const RowTiles& tiles, const GradSource& grad,
                          std::span<const Sink> inputs, std::byte* scratch,
                          base::ThreadPool& pool) noexcept;

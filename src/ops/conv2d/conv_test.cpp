@@ -69,7 +69,7 @@ void expect_near(const std::vector<double>& want, const std::vector<float>& got,
 
 struct Keep final : GradConsumer {
   explicit Keep(int64_t count) : grad(static_cast<size_t>(count)), taken(grad.size(), 0) {}
-  void consume(int64_t begin, int64_t count, const float* from, size_t) noexcept override {
+  void consume(size_t, int64_t begin, int64_t count, const float* from) noexcept override {
     EXPECT_EQ(begin % 32, 0);
     for (int64_t i = 0; i < count; ++i) {
       grad[static_cast<size_t>(begin + i)] = from[i];
@@ -195,7 +195,7 @@ TEST_P(ConvTest, reads_any_format_as_if_it_had_been_rounded_before) {
 }
 
 INSTANTIATE_TEST_SUITE_P(shapes, ConvTest, testing::ValuesIn(kCases),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace tri::ops

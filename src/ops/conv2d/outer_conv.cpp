@@ -146,13 +146,15 @@ void store_sums(const OuterPlan& p, const Job& job, const float* sums, float* to
                 to + job.begin + tap * p.channels * kPanel);
 }
 
-void deliver(const OuterPlan& p, const Job& job, const Workspace& work, GradConsumer& consumer,
-             size_t worker) {
+// `index`: of the job, over all groups.
+void deliver(const OuterPlan& p, const Job& job, size_t index, const Workspace& work,
+             GradConsumer& consumer) {
   const int64_t tap_floats = job.panels * outer_rows() * kPanel;
   if (p.channels % 2 == 0) {
     for (int64_t tap = 0; tap < p.taps; ++tap)
-      consumer.consume(job.begin + tap * p.channels * kPanel, job.rows * kPanel,
-                       work.sums + tap * tap_floats, worker);
+      consumer.consume(index * static_cast<size_t>(p.taps) + static_cast<size_t>(tap),
+                       job.begin + tap * p.channels * kPanel, job.rows * kPanel,
+                       work.sums + tap * tap_floats);
     return;
   }
   const int64_t whole = p.geometry.panel_floats(), used = p.taps * p.channels * kPanel;
@@ -160,7 +162,7 @@ void deliver(const OuterPlan& p, const Job& job, const Workspace& work, GradCons
     std::copy_n(work.sums + tap * tap_floats, job.rows * kPanel,
                 work.delivery + tap * p.channels * kPanel);
   std::fill(work.delivery + used, work.delivery + whole, 0.0f);
-  consumer.consume(job.begin, whole, work.delivery, worker);
+  consumer.consume(index, job.begin, whole, work.delivery);
 }
 
 }  // namespace
@@ -200,7 +202,7 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         if (c + 1 < p.chunks())
           store_sums(p, job, work.sums, partial);
         else
-          deliver(p, job, work, consumer, worker);
+          deliver(p, job, static_cast<size_t>(group) * p.jobs() + index, work, consumer);
       });
     }
   }

@@ -67,6 +67,11 @@ size_t OuterPlan::jobs() const {
   return static_cast<size_t>(out_panels * ceil_div(in_panels, job_panels));
 }
 
+size_t OuterPlan::parts() const {
+  const auto whole = static_cast<size_t>(geometry.groups) * jobs();
+  return channels % 2 == 0 ? whole * static_cast<size_t>(taps) : whole;
+}
+
 size_t OuterPlan::unit_floats() const {
   return static_cast<size_t>(unit_x * in_panels * outer_rows() + unit_g * out_panels * kPanel);
 }

@@ -41,6 +41,7 @@ struct OuterPlan {
   // With one chunk a finished part of dW goes straight to its consumer and dW never exists whole.
   bool whole_gradient() const { return chunks() > 1; }
 
+  size_t parts() const;  // in which the gradient is delivered
   size_t unit_floats() const;
   size_t shared_bytes() const;  // packed chunk
   size_t worker_bytes() const;

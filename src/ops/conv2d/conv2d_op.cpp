@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <optional>
+
+#include "ops/conv2d/bias_grad.h"
+#include "ops/conv2d/depthwise.h"
+#include "ops/conv2d/gather_conv.h"
+#include "ops/operation.h"
+
+namespace tri::ops {
+namespace {
+
+class DenseConv final : public Operation {
+ public:
+  DenseConv(const ConvGeometry& geometry, const OperationSpec& spec)
+      : forward_(geometry, Direction::kForward, spec.samples),
+        backward_(geometry, Direction::kBackwardData, spec.samples),
+        outer_(geometry, spec.samples, spec.ghost) {
+    needs_.forward_scratch = spec.threads * forward_.worker_bytes();
+    needs_.backward_scratch = spec.threads * backward_.worker_bytes();
+    needs_.weights_scratch = std::max(outer_.shared_bytes() + spec.threads * outer_.worker_bytes(),
+                                      spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
+    needs_.reads_inputs_backward = true;
+    needs_.whole_gradient = outer_.whole_gradient();
+    needs_.gradient_parts = outer_.parts();
+    needs_.macs = geometry.useful_macs();
+  }
+  StoreCounts forward(const Pass& pass) noexcept override {
+    return conv_forward(forward_, pass.inputs[0], pass.weights, pass.bias, pass.output,
+                        pass.scratch, *pass.pool);
+  }
+  StoreCounts backward_data(const Pass& pass) noexcept override {
+    return conv_backward_data(backward_, pass.output_grad, pass.weights, pass.input_grads[0],
+                              pass.scratch, *pass.pool);
+  }
+  void backward_weights(const Pass& pass) noexcept override {
+    const Shape& out = outer_.geometry.out;
+    if (pass.bias_grad != nullptr)
+      bias_grad(outer_.samples, out.pixels(), out.c, pass.output_grad, pass.bias_grad, pass.scratch,
+                *pass.pool);
+    conv_backward_weights(outer_, pass.inputs[0], pass.output_grad, pass.initial, pass.partial,
+                          *pass.consumer, pass.scratch, *pass.pool);
+  }
+
+ private:
+  GatherPlan forward_, backward_;
+  OuterPlan outer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_conv2d(const OperationSpec& spec) {
+  const ConvGeometry geometry = conv_geometry(spec.attr, spec.inputs.front(), spec.output);
+  if (geometry.depthwise()) return make_depthwise(geometry, spec);
+  return std::make_unique<DenseConv>(geometry, spec);
+}
+
+std::unique_ptr<Operation> make_linear(const OperationSpec& spec) {
+  return std::make_unique<DenseConv>(linear_geometry(spec.attr, spec.inputs.front()), spec);
+}
+
+}  // namespace tri::ops

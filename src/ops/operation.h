@@ -1,0 +1,79 @@
+#pragma once
+// Room: ops. What exec sees of an operation that has kernels: what it needs, and its passes. One is
+// made per node, batch and number of threads; making it settles every cut and every byte, running
+// it only runs. Batch norm, activations, squeeze-excite's product, stochastic depth and flatten are
+// no operations: they are read through the load transform (ops/rows/rows.h).
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ops/conv2d/outer_conv.h"
+#include "ops/op.h"
+#include "ops/rows/rows.h"
+#include "ops/rows/weights.h"
+
+namespace tri::ops {
+
+struct OperationSpec {
+  OpKind kind = OpKind::kAdd;
+  Attributes attr;
+  std::vector<Shape> inputs;
+  Shape output;
+  int64_t samples = 1;
+  int64_t ghost = 0;  // samples of a ghost batch, 0: the whole batch
+  size_t threads = 1;
+  uint64_t layer = 0;  // counter of random masks
+};
+
+struct Needs {
+  size_t saved_bytes = 0;  // left by forward for backward, beside the inputs
+  size_t forward_scratch = 0;
+  size_t backward_scratch = 0;
+  size_t weights_scratch = 0;
+  bool reads_inputs_backward = false;  // backward_weights() reads the inputs again
+  bool whole_gradient = false;         // backward_weights() uses Pass::partial
+  size_t gradient_parts = 0;           // calls of consumer->consume()
+  int64_t macs = 0;  // multiply-adds with real numbers of one sample's forward pass
+};
+
+// What exec lends for one pass; each field only where its pass is named.
+struct Pass {
+  base::ThreadPool* pool = nullptr;
+  std::byte* scratch = nullptr;
+  std::byte* saved = nullptr;
+  std::span<const Source> inputs;     // forward, backward_weights
+  Sink output;                        // forward
+  GradSource output_grad;             // backward_data, backward_weights
+  std::span<const Sink> input_grads;  // backward_data; no data where none is wanted
+  Weights weights;                    // forward, backward_data
+  const float* bias = nullptr;        // forward; padded to 32 numbers
+  const float* initial = nullptr;     // backward_weights: sums to continue from, or null
+  float* partial = nullptr;           // backward_weights: room for the whole gradient
+  GradConsumer* consumer = nullptr;   // backward_weights
+  float* bias_grad = nullptr;         // backward_weights: sums to continue; null without a bias
+  uint64_t seed = 0;                  // of random masks
+  const uint64_t* samples = nullptr;  // identities of the samples, for random masks
+};
+
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  const Needs& needs() const { return needs_; }
+
+  // Passes return what storing lost. Each is called with the same spec's tensors only.
+  virtual StoreCounts forward(const Pass& pass) noexcept = 0;
+  virtual StoreCounts backward_data(const Pass& pass) noexcept = 0;
+  virtual void backward_weights(const Pass& pass) noexcept;
+
+ protected:
+  Needs needs_;
+};
+
+// REQUIRES: a kind that has kernels (see above).
+std::unique_ptr<Operation> make_operation(const OperationSpec& spec);
+bool has_kernels(OpKind kind);
+
+}  // namespace tri::ops
