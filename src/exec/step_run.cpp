@@ -1,0 +1,184 @@
+#include "exec/step_run.h"
+
+#include <algorithm>
+
+#include "simd/convert.h"
+
+namespace tri::exec {
+namespace {
+
+template <class T>
+const T& pick(const std::vector<T>& all, int index) {
+  return all[static_cast<size_t>(index)];
+}
+
+// Gradients are rounded and decoded in pieces of whole blocks.
+constexpr size_t kPiece = 1024;
+static_assert(kPiece % optim::kBlock == 0);
+constexpr size_t kUpdateTile = 8192;
+
+optim::Noise noise_of(const StepRun& run, size_t index) {
+  return {run.seed, run.step, static_cast<uint32_t>(index)};
+}
+
+}  // namespace
+
+ops::Source StepRun::source(int t) const {
+  const LoweredTensor& tensor = pick(graph().tensors, t);
+  if (tensor.scaled >= 0) {
+    ops::Source source_of_scaled = source(tensor.scaled);
+    source_of_scaled.channel_factor = floats(pick(plan->factors, tensor.factor));
+    return source_of_scaled;
+  }
+  const TensorSlots& slots = pick(plan->tensors, t);
+  ops::Source source;
+  source.stored = {slots.data < 0 ? static_cast<const void*>(batch.x) : at(slots.data), slots.y,
+                   tensor.shape.c, tensor.shape.c, tensor.shape.pixels()};
+  source.activation = tensor.activation;
+  if (tensor.norm >= 0) {
+    const ops::NormBatch norm = norm_batch(tensor.norm);
+    const ops::NormPlan& norm_plan = *pick(plan->norms, tensor.norm).plan;
+    source.norm = {norm.scale, norm.shift, plan->spec.training ? tensor.shape.c : 0,
+                   norm_plan.ghost};
+  }
+  if (tensor.depth >= 0) source.sample_factor = floats(pick(plan->depths, tensor.depth));
+  return source;
+}
+
+ops::GradSource StepRun::grad_source(int t) const {
+  const LoweredTensor& tensor = pick(graph().tensors, t);
+  const TensorSlots& slots = pick(plan->tensors, t);
+  ops::GradSource grad;
+  grad.grad = {at(slots.grad), slots.gy, tensor.shape.c, tensor.shape.c, tensor.shape.pixels()};
+  if (tensor.scaled >= 0) return grad;
+  grad.value = source(t);
+  if (tensor.norm >= 0) {
+    const ops::NormGrads norm = norm_grads(tensor.norm);
+    grad.a = norm.a;
+    grad.b = norm.b;
+    grad.c = norm.c;
+  }
+  return grad;
+}
+
+ops::Sink StepRun::data_sink(int t) const {
+  const LoweredTensor& tensor = pick(graph().tensors, t);
+  const TensorSlots& slots = pick(plan->tensors, t);
+  return {at(slots.data), slots.y, tensor.shape.c, tensor.shape.c, tensor.shape.pixels(), false};
+}
+
+ops::Sink StepRun::grad_sink(int t, bool accumulate) const {
+  const LoweredTensor& tensor = pick(graph().tensors, t);
+  const TensorSlots& slots = pick(plan->tensors, t);
+  return {at(slots.grad),        slots.gy,  tensor.shape.c, tensor.shape.c,
+          tensor.shape.pixels(), accumulate};
+}
+
+ops::NormBatch StepRun::norm_batch(int norm) const {
+  const NormSlots& slots = pick(plan->norms, norm);
+  float* first = floats(slots.batch);
+  const int64_t each = slots.plan->ghosts * slots.plan->channels;
+  if (!plan->spec.training) return {nullptr, nullptr, first, first + slots.plan->channels};
+  return {first, first + each, first + 2 * each, first + 3 * each};
+}
+
+ops::NormGrads StepRun::norm_grads(int norm) const {
+  const NormSlots& slots = pick(plan->norms, norm);
+  float* first = floats(slots.grads);
+  const int64_t each = slots.plan->ghosts * slots.plan->channels;
+  const int64_t padded = (slots.plan->channels + 31) / 32 * 32;
+  return {first, first + each, first + 2 * each, first + 3 * each, first + 3 * each + padded};
+}
+
+ops::NormParams StepRun::norm_params(int norm) const {
+  const nn::Node& node = pick(graph().model->nodes, pick(graph().norms, norm).node);
+  return {parameters->vector(static_cast<size_t>(node.weight)),
+          parameters->vector(static_cast<size_t>(node.bias)), node.attr.eps};
+}
+
+size_t update_scratch_bytes(size_t count, size_t threads) {
+  const size_t tiles = (count + kUpdateTile - 1) / kUpdateTile;
+  return tiles * sizeof(optim::GradStats) + threads * kPiece * sizeof(float);
+}
+
+void update_parameter(const StepRun& run, size_t index, const void* grad, Format format,
+                      std::byte* scratch) {
+  const optim::ParamStorage& storage = run.parameters->slot(index).storage;
+  const size_t count = run.parameters->slot(index).count;
+  const size_t tiles = (count + kUpdateTile - 1) / kUpdateTile;
+  const size_t width = numeric::storage_bytes(format);
+  auto* stats = reinterpret_cast<optim::GradStats*>(scratch);
+  auto* rooms = reinterpret_cast<float*>(scratch + tiles * sizeof(optim::GradStats));
+  optim::Coefficients coefficients = run.coefficients[index];
+
+  // Calls body(tile, begin, count, gradient as fp32) for pieces of all tiles.
+  const auto for_each_piece = [&](auto body) {
+    run.pool->run(tiles, [&](size_t tile, size_t worker) {
+      float* room = rooms + worker * kPiece;
+      const size_t end = std::min(count, (tile + 1) * kUpdateTile);
+      for (size_t begin = tile * kUpdateTile; begin < end; begin += kPiece) {
+        const size_t some = std::min(kPiece, end - begin);
+        const auto* from = static_cast<const std::byte*>(grad) + begin * width;
+        if (format != Format::kF32) simd::decode(format, from, room, some);
+        body(tile, begin, some,
+             format == Format::kF32 ? reinterpret_cast<const float*>(from) : room);
+      }
+    });
+  };
+  if (optim::needs_norms(coefficients.rule) && run.parameters->slot(index).dense) {
+    static_assert(sizeof(optim::Norms) <= sizeof(optim::GradStats));
+    auto* norms = reinterpret_cast<optim::Norms*>(scratch);
+    std::fill_n(norms, tiles, optim::Norms{});
+    for_each_piece([&](size_t tile, size_t begin, size_t some, const float* piece) {
+      norms[tile] += optim::measure(coefficients, storage, begin, some, piece);
+    });
+    optim::Norms all;
+    for (size_t tile = 0; tile < tiles; ++tile) all += norms[tile];
+    optim::apply_trust(coefficients, run.hypers[index], all);
+  }
+  std::fill_n(stats, tiles, optim::GradStats{});
+  for_each_piece([&](size_t tile, size_t begin, size_t some, const float* piece) {
+    stats[tile] += optim::update(coefficients, storage, begin, some, piece, noise_of(run, index));
+  });
+  optim::GradStats all;
+  for (size_t tile = 0; tile < tiles; ++tile) all += stats[tile];
+  run.report->gradients[index] = all;
+}
+
+FusedUpdate::FusedUpdate(const StepRun& run, size_t index, Format gp, optim::GradStats* stats)
+    : run_(run), index_(index), gp_(gp), stats_(stats) {}
+
+void FusedUpdate::consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept {
+  const optim::ParamStorage& storage = run_.parameters->slot(index_).storage;
+  const optim::Coefficients& coefficients = run_.coefficients[index_];
+  optim::GradStats sum;
+  if (gp_ == Format::kF32) {
+    sum = optim::update(coefficients, storage, static_cast<size_t>(begin),
+                        static_cast<size_t>(count), grad, noise_of(run_, index_));
+  } else {
+    std::byte narrow[kPiece * sizeof(float)];
+    float rounded[kPiece];
+    for (size_t done = 0; done < static_cast<size_t>(count); done += kPiece) {
+      const size_t some = std::min(kPiece, static_cast<size_t>(count) - done);
+      simd::encode(gp_, grad + done, narrow, some);
+      simd::decode(gp_, narrow, rounded, some);
+      sum += optim::update(coefficients, storage, static_cast<size_t>(begin) + done, some, rounded,
+                           noise_of(run_, index_));
+    }
+  }
+  stats_[part] = sum;
+}
+
+void FusedUpdate::finish(size_t parts) const {
+  optim::GradStats all;
+  for (size_t part = 0; part < parts; ++part) all += stats_[part];
+  run_.report->gradients[index_] = all;
+}
+
+void KeepGradient::consume(size_t, int64_t begin, int64_t count, const float* grad) noexcept {
+  simd::encode(format_, grad,
+               gradient_ + static_cast<size_t>(begin) * numeric::storage_bytes(format_),
+               static_cast<size_t>(count));
+}
+
+}  // namespace tri::exec

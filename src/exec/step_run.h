@@ -1,0 +1,91 @@
+#pragma once
+// Room: exec. What the ticks of a running step share: where the regions lie, the batch, the
+// update's numbers, and what the step reports. Lives for one step; owns nothing.
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "exec/step_plan.h"
+#include "ops/softmax_cross_entropy/softmax_cross_entropy.h"
+
+namespace tri::exec {
+
+// The batch as exec needs it; samples are counted by StepSpec.
+struct BatchView {
+  const float* x = nullptr;           // (N, H, W, C) fp32
+  const int32_t* labels = nullptr;    // (N)
+  const uint64_t* samples = nullptr;  // (N) identities for random masks; may be null without any
+};
+
+// What one step tells; sized once, filled in place.
+struct StepReport {
+  ops::LossSum loss;
+  std::vector<optim::GradStats> gradients;  // by parameter
+  std::vector<ops::StoreCounts> saved;      // what storing Y lost, by tensor
+  std::vector<ops::StoreCounts> passed;     // what storing GY lost, by tensor
+};
+
+struct StepRun {
+  const StepPlan* plan = nullptr;
+  const Parameters* parameters = nullptr;
+  base::ThreadPool* pool = nullptr;
+  std::byte* region = nullptr;  // of the step
+  BatchView batch;
+  float grad_scale = 1.0f;  // on the loss: 1 / batch, times the loss scale
+  uint64_t seed = 0;
+  uint64_t step = 0;                                  // counter of stochastic rounding
+  const optim::Coefficients* coefficients = nullptr;  // by parameter
+  const optim::Hyper* hypers = nullptr;               // by parameter
+  StepReport* report = nullptr;
+  std::vector<ops::Source>* sources = nullptr;  // rooms for the arguments of a pass
+  std::vector<ops::Sink>* sinks = nullptr;
+
+  const Lowered& graph() const { return *plan->graph; }
+  std::byte* at(int buffer) const {
+    return region + plan->buffers[static_cast<size_t>(buffer)].offset;
+  }
+  float* floats(int buffer) const { return reinterpret_cast<float*>(at(buffer)); }
+
+  // How tensor `t` is read, with its load transform.
+  ops::Source source(int t) const;
+  ops::GradSource grad_source(int t) const;
+  ops::Sink data_sink(int t) const;
+  ops::Sink grad_sink(int t, bool accumulate) const;
+  ops::NormBatch norm_batch(int norm) const;
+  ops::NormGrads norm_grads(int norm) const;
+  ops::NormParams norm_params(int norm) const;
+};
+
+// Steps parameter `index` by a gradient that lies whole in `format`. `scratch` as
+// update_scratch_bytes() says.
+void update_parameter(const StepRun& run, size_t index, const void* grad, Format format,
+                      std::byte* scratch);
+size_t update_scratch_bytes(size_t count, size_t threads);
+
+// Steps parts of a parameter as they are delivered; parts are rounded to `gp` first.
+class FusedUpdate final : public ops::GradConsumer {
+ public:
+  // `stats`: one for every part, in scratch.
+  FusedUpdate(const StepRun& run, size_t index, Format gp, optim::GradStats* stats);
+  void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
+  // Joins the parts in their order into the report.
+  void finish(size_t parts) const;
+
+ private:
+  const StepRun& run_;
+  size_t index_;
+  Format gp_;
+  optim::GradStats* stats_;
+};
+
+// Keeps parts of a gradient, rounded to its format.
+class KeepGradient final : public ops::GradConsumer {
+ public:
+  KeepGradient(std::byte* gradient, Format format) : gradient_(gradient), format_(format) {}
+  void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
+
+ private:
+  std::byte* gradient_;
+  Format format_;
+};
+
+}  // namespace tri::exec
