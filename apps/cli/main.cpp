@@ -1,0 +1,118 @@
+// The `triaccel` program: finds the command, runs it, turns its result into an exit code.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command.h"
+#include "tri/program.h"
+
+namespace tri::cli {
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kWrongUse = 2;
+
+// The contract with scripts; see README.md. A stop by signal reports the signal where it is
+// handled.
+int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kFailed:
+      return 1;
+    case ErrorCode::kInvalid:
+      return kWrongUse;
+    case ErrorCode::kDoesNotFit:
+      return 3;
+    case ErrorCode::kDiverged:
+      return 4;
+    case ErrorCode::kInterrupted:
+      return 130;
+  }
+  return 1;
+}
+
+int fail(const Error& error) {
+  fmt::print(stderr, "triaccel: {}\n", error.message);
+  return exit_code(error.code);
+}
+
+void add_shared_options(CLI::App& parser, SharedOptions& shared) {
+  parser.add_flag("--json", shared.json, "Print one JSON document on standard output");
+  parser.add_flag("--quiet", shared.quiet, "Print only errors on standard error");
+  parser.add_option("--threads", shared.threads, "Threads to use (default: all the process may)")
+      ->check(CLI::Range(1, 4096));
+}
+
+std::vector<Command> add_commands(CLI::App& program, SharedOptions& shared) {
+  std::vector<Command> commands = {
+#define TRI_COMMAND(name) name##_command(program, shared),
+#include "cli/commands.inc"
+#undef TRI_COMMAND
+  };
+  for (Command& command : commands) add_shared_options(*command.parser, shared);
+  return commands;
+}
+
+std::string names(const std::vector<Command>& commands) {
+  std::string text;
+  for (const Command& command : commands) {
+    text += (text.empty() ? "" : ", ") + command.parser->get_name();
+  }
+  return text;
+}
+
+// The parser's own words for a mistake are good for options, not for a missing or unknown command.
+Error wrong_use(const CLI::ParseError& mistake, const std::vector<Command>& commands,
+                std::string_view first_argument) {
+  for (const Command& command : commands) {
+    if (command.parser->parsed()) {
+      return {ErrorCode::kInvalid, fmt::format("{}; see 'triaccel {} --help'", mistake.what(),
+                                               command.parser->get_name())};
+    }
+  }
+  const std::string seen = first_argument.empty()
+                               ? "no command given"
+                               : fmt::format("unknown command '{}'", first_argument);
+  return {ErrorCode::kInvalid,
+          fmt::format("{}; known: {}; see 'triaccel --help'", seen, names(commands))};
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Trains convolutional networks inside a given number of bytes.", "triaccel");
+  program.set_version_flag("--version", fmt::format("triaccel {}", version()));
+  program.require_subcommand(1);
+  SharedOptions shared;
+  const std::vector<Command> commands = add_commands(program, shared);
+
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& answer) {  // --help, --version
+    return program.exit(answer);
+  } catch (const CLI::ParseError& mistake) {
+    return fail(wrong_use(mistake, commands, argc > 1 ? argv[1] : ""));
+  }
+  if (const Result<void> set = apply_environment(); !set) return fail(set.error());
+  for (const Command& command : commands) {
+    if (!command.parser->parsed()) continue;
+    if (const Result<void> done = command.work(); !done) return fail(done.error());
+  }
+  if (std::fflush(stdout) != 0) {
+    return fail({ErrorCode::kFailed, "standard output could not be written; is the disk full?"});
+  }
+  return kDone;
+}
+
+}  // namespace
+}  // namespace tri::cli
+
+int main(int argc, char** argv) {
+  try {
+    return tri::cli::run(argc, argv);
+  } catch (const std::exception& unforeseen) {  // ours throw nothing; a library or new may
+    std::fprintf(stderr, "triaccel: stopped by an unforeseen error: %s\n", unforeseen.what());
+    return 1;
+  }
+}

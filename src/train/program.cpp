@@ -1,0 +1,14 @@
+#include "tri/program.h"
+
+#include "base/bytes.h"
+#include "simd/target.h"
+
+namespace tri {
+
+std::string_view version() { return TRI_VERSION; }
+
+Result<void> apply_environment() { return simd::force_target_from_environment(); }
+
+std::string bytes_text(uint64_t bytes) { return base::format_bytes(bytes); }
+
+}  // namespace tri
