@@ -1,0 +1,357 @@
+#include <algorithm>
+#include <cstring>
+
+#include "exec/step_builder.h"
+#include "ops/channel_scale/channel_scale.h"
+#include "ops/rows/row_tiles.h"
+
+namespace tri::exec {
+
+using memory::End;
+using memory::Kind;
+using ops::OpKind;
+
+void StepBuilder::backward() {
+  wants_grad_.assign(graph_.tensors.size(), false);
+  for (const LoweredOp& op : graph_.ops) {
+    const nn::Node* node = node_of(op);
+    bool wants = (node != nullptr && node->weight >= 0) || tensor(op.output).norm >= 0;
+    for (const int input : op.inputs) wants = wants || wants_grad(input);
+    wants_grad_[static_cast<size_t>(op.output)] = wants;
+  }
+  for (size_t index = graph_.ops.size(); index-- > 0;)
+    if (wants_grad(graph_.ops[index].output)) backward_op(index);
+  if (plan_.spec.mode == StepMode::kAfter) update_after();
+}
+
+// dX from the old weights, then dW and its update, then what normalises the output, which both
+// passes have used.
+void StepBuilder::backward_op(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  const int norm = tensor(op.output).norm;
+  if (norm >= 0) norm_backward(norm);
+  if (op.kind == OpKind::kAdd)
+    add_backward(index);
+  else if (op.kind == OpKind::kChannelScale)
+    scale_backward(index);
+  else
+    data_backward(index);
+  if (const nn::Node* node = node_of(op); node != nullptr && node->weight >= 0)
+    weights_backward(index);
+  if (norm < 0) return;
+  const nn::Node& node =
+      graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)];
+  const auto gradients = [norm, weight = node.weight, bias = node.bias](StepRun& run) {
+    const ops::NormGrads grads = run.norm_grads(norm);
+    const auto keep = [&run](int parameter, const float* grad) {
+      const size_t count = run.parameters->slot(static_cast<size_t>(parameter)).count;
+      std::memcpy(run.at(run.plan->gradients[static_cast<size_t>(parameter)]), grad,
+                  count * sizeof(float));
+    };
+    keep(weight, grads.gamma);
+    keep(bias, grads.beta);
+  };
+  step_vectors(node.weight, node.bias, node.name,
+               plan_.spec.mode == StepMode::kAfter ? Run(gradients) : Run(),
+               plan_.norms[static_cast<size_t>(norm)].grads);
+}
+
+bool StepBuilder::open_grad(int t) {
+  TensorSlots& made = slots(t);
+  const bool there = made.grad >= 0;
+  if (!there)
+    made.grad = add_buffer(tensor(t).name + "/gradient",
+                           static_cast<size_t>(plan_.spec.samples * tensor(t).shape.elements()) *
+                               numeric::storage_bytes(made.gy),
+                           Kind::kActivations, End::kTransient, tensor(t).layer);
+  touch(made.grad);
+  return there;
+}
+
+void StepBuilder::norm_backward(int norm) {
+  const int t = graph_.norms[static_cast<size_t>(norm)].tensor;
+  NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
+  const auto each = static_cast<size_t>(made.plan->ghosts * made.plan->channels);
+  const auto padded = static_cast<size_t>((made.plan->channels + 31) / 32 * 32);
+  made.grads = add_buffer(tensor(t).name + "/norm gradient", (3 * each + 2 * padded) * 4,
+                          Kind::kActivations, End::kTransient, tensor(t).layer);
+  touch(made.grads);
+  touch_grad(t);
+  const int memory = scratch(
+      made.plan->shared_bytes() + plan_.spec.threads * made.plan->worker_bytes(), tensor(t).layer);
+  const std::string& name =
+      graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)].name;
+  add_tick(name + " backward", Phase::kBackward, [norm, t, memory](StepRun& run) {
+    const ops::NormPlan& plan = *run.plan->norms[static_cast<size_t>(norm)].plan;
+    const ops::NormGrads grads = run.norm_grads(norm);
+    const int64_t padding = (plan.channels + 31) / 32 * 32 - plan.channels;
+    std::fill_n(grads.gamma + plan.channels, padding, 0.0f);
+    std::fill_n(grads.beta + plan.channels, padding, 0.0f);
+    ops::norm_backward(plan, run.grad_source(t), run.norm_batch(norm), run.norm_params(norm), grads,
+                       run.at(memory), *run.pool);
+  });
+}
+
+// Note [Shared gradients]. A sum hands its gradient on unchanged, so its inputs may use its buffer
+// as theirs: nobody copies a residual's gradient. Backward runs from the last op to the first: op p
+// reads its output's gradient at time -p, op c adds to its inputs' at -c. So two inputs may share
+// if the first op that still writes to one lies before the producer of the other.
+bool StepBuilder::may_alias(size_t add, int input, const std::vector<int>& aliased) const {
+  const TensorSlots& mine = plan_.tensors[static_cast<size_t>(input)];
+  const TensorSlots& sum = plan_.tensors[static_cast<size_t>(graph_.ops[add].output)];
+  if (mine.grad >= 0 || mine.gy != sum.gy) return false;
+  const auto next_writer = [&](int t) {
+    const int producer = tensor(t).producer;
+    for (int c = static_cast<int>(add) - 1; c > producer; --c) {
+      const auto& inputs = graph_.ops[static_cast<size_t>(c)].inputs;
+      if (std::ranges::find(inputs, t) != inputs.end()) return c;
+    }
+    const OpKind kind = graph_.ops[static_cast<size_t>(producer)].kind;
+    return kind == OpKind::kAdd || kind == OpKind::kChannelScale ? producer : -1;  // in place
+  };
+  return std::ranges::all_of(aliased, [&](int other) {
+    return next_writer(input) < tensor(other).producer &&
+           next_writer(other) < tensor(input).producer;
+  });
+}
+
+void StepBuilder::add_backward(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  const LoweredTensor& sum = tensor(op.output);
+  std::vector<int> aliased;
+  std::vector<std::pair<int, bool>> explicit_sinks;  // (tensor, accumulate)
+  for (const int input : op.inputs) {
+    if (!wants_grad(input)) continue;
+    if (may_alias(index, input, aliased)) {
+      slots(input).grad = slots(op.output).grad;
+      aliased.push_back(input);
+    } else {
+      const bool there = open_grad(input);
+      explicit_sinks.emplace_back(input, there);
+    }
+  }
+  const bool transformed =
+      sum.activation != ops::Activation::kNone || sum.norm >= 0 || sum.depth >= 0;
+  const bool in_place = transformed && !aliased.empty();
+  if (!in_place && explicit_sinks.empty()) return;
+  touch_grad(op.output);
+  const int memory = scratch(operation(index)->needs().backward_scratch, sum.layer);
+  add_tick(op.name + " backward", Phase::kBackward,
+           [index, in_place, explicit_sinks, memory](StepRun& run) {
+             const int output = run.graph().ops[index].output;
+             run.sinks->clear();
+             if (in_place) run.sinks->push_back(run.grad_sink(output, false));
+             for (const auto& [t, accumulate] : explicit_sinks)
+               run.sinks->push_back(run.grad_sink(t, accumulate));
+             ops::Pass pass;
+             pass.pool = run.pool;
+             pass.scratch = run.at(memory);
+             pass.output_grad = run.grad_source(output);
+             pass.input_grads = *run.sinks;
+             run.report->passed[static_cast<size_t>(output)] +=
+                 run.plan->operations[index]->backward_data(pass);
+           });
+}
+
+void StepBuilder::scale_backward(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  const int x = op.inputs[0], f = op.inputs[1];
+  // The product's gradient becomes that of its input, in place if nobody was there before.
+  const bool in_place = slots(x).grad < 0 && slots(x).gy == slots(op.output).gy;
+  if (in_place) slots(x).grad = slots(op.output).grad;
+  const bool accumulate_x = in_place ? false : open_grad(x);
+  const bool accumulate_f = open_grad(f);
+  touch(slots(x).grad);
+  touch_grad(op.output);
+  touch_value(op.output);
+  const ops::RowTiles tiles(plan_.spec.samples, tensor(op.output).shape);
+  const int memory =
+      scratch(plan_.spec.threads * ops::channel_scale_worker_bytes(tiles), tensor(x).layer);
+  add_tick(op.name + " backward", Phase::kBackward,
+           [index, x, f, tiles, accumulate_x, accumulate_f, memory](StepRun& run) {
+             const LoweredTensor& out =
+                 run.graph().tensors[static_cast<size_t>(run.graph().ops[index].output)];
+             run.report->passed[static_cast<size_t>(x)] += ops::channel_scale_backward(
+                 tiles, run.grad_source(run.graph().ops[index].output), run.source(x),
+                 run.floats(run.plan->factors[static_cast<size_t>(out.factor)]),
+                 run.grad_sink(x, accumulate_x), run.grad_sink(f, accumulate_f), run.at(memory),
+                 *run.pool);
+           });
+}
+
+void StepBuilder::data_backward(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  bool wanted = false;
+  for (const int input : op.inputs) wanted = wanted || wants_grad(input);
+  if (!wanted) return;
+  std::vector<std::pair<int, bool>> sinks;  // (tensor or -1, accumulate)
+  std::vector<int> cleared;                 // buffers of which this op writes only a part
+  for (const int input : op.inputs) {
+    if (!wants_grad(input)) {
+      sinks.emplace_back(-1, false);
+      continue;
+    }
+    const bool there = open_grad(input);
+    const bool partial = op.kind == OpKind::kSplit;
+    if (partial && !there) cleared.push_back(slots(input).grad);
+    sinks.emplace_back(input, there || partial);
+  }
+  touch_grad(op.output);
+  touch(plan_.saved[index]);
+  const int memory = scratch(operation(index)->needs().backward_scratch, tensor(op.output).layer);
+  add_tick(op.name + " backward", Phase::kBackward, [index, sinks, cleared, memory](StepRun& run) {
+    const LoweredOp& lowered = run.graph().ops[index];
+    for (const int buffer : cleared)
+      std::memset(run.at(buffer), 0, run.plan->buffers[static_cast<size_t>(buffer)].bytes);
+    run.sinks->clear();
+    for (const auto& [t, accumulate] : sinks)
+      run.sinks->push_back(t < 0 ? ops::Sink{} : run.grad_sink(t, accumulate));
+    ops::Pass pass;
+    pass.pool = run.pool;
+    pass.scratch = memory_of(run, memory);
+    pass.saved = memory_of(run, run.plan->saved[index]);
+    pass.output_grad = run.grad_source(lowered.output);
+    pass.input_grads = *run.sinks;
+    pass.seed = run.seed;
+    pass.samples = run.batch.samples;
+    if (lowered.node >= 0) {
+      const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
+      if (node.weight >= 0)
+        pass.weights = run.parameters->weights(static_cast<size_t>(node.weight),
+                                               run.plan->formats(node.layer).p);
+    }
+    run.report->passed[static_cast<size_t>(lowered.inputs[0])] +=
+        run.plan->operations[index]->backward_data(pass);
+  });
+}
+
+void StepBuilder::weights_backward(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  const nn::Node& node = *node_of(op);
+  const ops::Needs& needs = operation(index)->needs();
+  const auto weight = static_cast<size_t>(node.weight);
+  const size_t count = parameters_.slot(weight).count;
+  const bool fused = plan_.spec.mode == StepMode::kFused;
+  const Format gp = plan_.formats(node.layer).gp;
+  const bool trusted = fused && optim::needs_norms(plan_.spec.rule);
+  if (!fused) {
+    plan_.gradients[weight] =
+        add_buffer(parameters_.model().parameters[weight].name + "/gradient",
+                   count * numeric::storage_bytes(gp), Kind::kGradients, End::kSaved, node.layer);
+    touch(plan_.gradients[weight]);
+  }
+  int bias_grad = -1;
+  if (node.bias >= 0) {
+    const auto bias = static_cast<size_t>(node.bias);
+    bias_grad = add_buffer(parameters_.model().parameters[bias].name + "/gradient",
+                           parameters_.slot(bias).count * sizeof(float),
+                           fused ? Kind::kScratch : Kind::kGradients,
+                           fused ? End::kTransient : End::kSaved, node.layer);
+    touch(bias_grad);
+    if (!fused) plan_.gradients[bias] = bias_grad;
+  }
+  for (const int input : op.inputs) touch_value(input);
+  touch_grad(op.output);
+  // The sums of a layer that is packed in several chunks; kept gradients in fp32 serve as well.
+  const bool own_partial = needs.whole_gradient && (fused || gp != Format::kF32);
+  const int partial = own_partial || trusted ? scratch(count * sizeof(float), node.layer) : -1;
+  const int stats =
+      fused && !trusted ? scratch(needs.gradient_parts * sizeof(optim::GradStats), node.layer) : -1;
+  const int memory =
+      scratch(std::max(needs.weights_scratch,
+                       trusted ? update_scratch_bytes(count, plan_.spec.threads) : 0),
+              node.layer);
+  add_tick(
+      op.name + " weights", Phase::kBackward,
+      [index, weight, gp, fused, trusted, partial, stats, memory, bias_grad](StepRun& run) {
+        const LoweredOp& lowered = run.graph().ops[index];
+        ops::Operation& operation = *run.plan->operations[index];
+        run.sources->clear();
+        for (const int input : lowered.inputs) run.sources->push_back(run.source(input));
+        ops::Pass pass;
+        pass.pool = run.pool;
+        pass.scratch = memory_of(run, memory);
+        pass.inputs = *run.sources;
+        pass.output_grad = run.grad_source(lowered.output);
+        if (bias_grad >= 0) {
+          pass.bias_grad = run.floats(bias_grad);
+          std::memset(pass.bias_grad, 0, run.plan->buffers[static_cast<size_t>(bias_grad)].bytes);
+        }
+        const int kept = run.plan->gradients[weight];
+        pass.partial = run.floats(partial >= 0 ? partial : kept >= 0 ? kept : memory);
+        if (trusted) {
+          KeepGradient keep(run.at(partial), Format::kF32);
+          pass.consumer = &keep;
+          operation.backward_weights(pass);
+          update_parameter(run, weight, pass.partial, Format::kF32, run.at(memory));
+        } else if (fused) {
+          FusedUpdate update(run, weight, gp, reinterpret_cast<optim::GradStats*>(run.at(stats)));
+          pass.consumer = &update;
+          operation.backward_weights(pass);
+          update.finish(operation.needs().gradient_parts);
+        } else {
+          KeepGradient keep(run.at(kept), gp);
+          pass.consumer = &keep;
+          operation.backward_weights(pass);
+        }
+      });
+  if (node.bias >= 0) step_vectors(-1, node.bias, node.name, {}, bias_grad);
+}
+
+// Biases and norm parameters step by a gradient that lies in `buffer`: a bias at its start, gamma
+// and beta as NormGrads has them. With the step after, `gradients` copies them to where they are
+// kept.
+void StepBuilder::step_vectors(int weight, int bias, const std::string& name, const Run& gradients,
+                               int buffer) {
+  if (plan_.spec.mode == StepMode::kAfter) {
+    if (!gradients) return;  // the bias of a weight layer was written where it is kept
+    for (const int parameter : {weight, bias}) {
+      const auto p = static_cast<size_t>(parameter);
+      plan_.gradients[p] =
+          add_buffer(parameters_.model().parameters[p].name + "/gradient",
+                     parameters_.slot(p).count * sizeof(float), Kind::kGradients, End::kSaved, -1);
+      touch(plan_.gradients[p]);
+    }
+    touch(buffer);
+    add_tick(name + " gradients", Phase::kBackward, gradients);
+    return;
+  }
+  touch(buffer);
+  int norm = -1;
+  for (size_t n = 0; n < plan_.norms.size(); ++n)
+    if (plan_.norms[n].grads == buffer) norm = static_cast<int>(n);
+  size_t count = 0;
+  for (const int parameter : {weight, bias})
+    if (parameter >= 0)
+      count = std::max(count, parameters_.slot(static_cast<size_t>(parameter)).count);
+  const int memory = scratch(update_scratch_bytes(count, plan_.spec.threads), -1);
+  add_tick(name + " update", Phase::kUpdate, [weight, bias, buffer, norm, memory](StepRun& run) {
+    const float* weight_grad = norm >= 0 ? run.norm_grads(norm).gamma : nullptr;
+    const float* bias_grad = norm >= 0 ? run.norm_grads(norm).beta : run.floats(buffer);
+    if (weight >= 0)
+      update_parameter(run, static_cast<size_t>(weight), weight_grad, Format::kF32, run.at(memory));
+    update_parameter(run, static_cast<size_t>(bias), bias_grad, Format::kF32, run.at(memory));
+  });
+}
+
+void StepBuilder::update_after() {
+  if (!plan_.spec.update) {
+    for (const int buffer : plan_.gradients) touch(buffer);
+    add_tick("gradients stay", Phase::kUpdate, [](StepRun&) {});
+    return;
+  }
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    if (plan_.gradients[p] < 0) continue;
+    const ParameterSlot& slot = parameters_.slot(p);
+    const int layer = graph_.model->nodes[static_cast<size_t>(slot.node)].layer;
+    const Format format = slot.dense ? plan_.formats(layer).gp : Format::kF32;
+    touch(plan_.gradients[p]);
+    const int memory = scratch(update_scratch_bytes(slot.count, plan_.spec.threads), -1);
+    add_tick(parameters_.model().parameters[p].name + " update", Phase::kUpdate,
+             [p, format, memory](StepRun& run) {
+               update_parameter(run, p, run.at(run.plan->gradients[p]), format, run.at(memory));
+             });
+  }
+}
+
+}  // namespace tri::exec

@@ -1,0 +1,69 @@
+#pragma once
+// Room: exec. Builds a StepPlan tick by tick: forward here, backward in step_backward.cpp. Every
+// tick touches the buffers it uses; first and last touch are a buffer's life.
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "exec/step_run.h"
+
+namespace tri::exec {
+
+class StepBuilder {
+ public:
+  StepBuilder(const Lowered& graph, const Parameters& parameters, const StepSpec& spec);
+  StepPlan build() &&;
+
+ private:
+  using Run = std::function<void(StepRun&)>;
+
+  const LoweredTensor& tensor(int t) const { return graph_.tensors[static_cast<size_t>(t)]; }
+  TensorSlots& slots(int t) { return plan_.tensors[static_cast<size_t>(t)]; }
+  const nn::Node* node_of(const LoweredOp& op) const;
+  ops::Operation* operation(size_t op) { return plan_.operations[op].get(); }
+
+  // Bookkeeping.
+  int add_buffer(std::string name, size_t bytes, memory::Kind kind, memory::End end, int layer);
+  size_t now() const { return plan_.ticks.size(); }  // the tick being built
+  void touch(int buffer);
+  void touch_value(int t);  // everything that reading tensor t needs
+  void touch_grad(int t);   // everything that reading the gradient of the stored t needs
+  int scratch(size_t bytes, int layer);  // for this tick only; -1 for none
+  void add_tick(std::string name, Phase phase, Run run);
+  static std::byte* memory_of(const StepRun& run, int buffer) {
+    return buffer < 0 ? nullptr : run.at(buffer);
+  }
+
+  void make_operations();
+  void make_tensors();
+  void forward();
+  void forward_op(size_t index);
+  void scale_factors(const LoweredOp& op);
+  void norm_forward(int norm);
+  void loss();
+
+  // step_backward.cpp
+  void backward();
+  void backward_op(size_t index);
+  void norm_backward(int norm);
+  void add_backward(size_t index);
+  void scale_backward(size_t index);
+  void data_backward(size_t index);
+  void weights_backward(size_t index);
+  void step_vectors(int weight, int bias, const std::string& name, const Run& gradients,
+                    int buffer);
+  void update_after();
+  bool wants_grad(int t) const { return wants_grad_[static_cast<size_t>(t)]; }
+  // The buffer of t's gradient, made at its first contribution; says whether it was there before.
+  bool open_grad(int t);
+  bool may_alias(size_t add, int input, const std::vector<int>& aliased) const;
+
+  void place();
+
+  const Lowered& graph_;
+  const Parameters& parameters_;
+  StepPlan plan_;
+  std::vector<bool> wants_grad_;  // by tensor
+};
+
+}  // namespace tri::exec

@@ -1,0 +1,303 @@
+#include "exec/step_plan.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "exec/step_builder.h"
+#include "ops/stochastic_depth/stochastic_depth.h"
+
+namespace tri::exec {
+
+using memory::End;
+using memory::Kind;
+using ops::OpKind;
+
+const LayerFormats& StepPlan::formats(int layer) const {
+  static const LayerFormats kPlain;
+  return layer < 0 || spec.formats.empty() ? kPlain : spec.formats[static_cast<size_t>(layer)];
+}
+
+StepBuilder::StepBuilder(const Lowered& graph, const Parameters& parameters, const StepSpec& spec)
+    : graph_(graph), parameters_(parameters) {
+  plan_.spec = spec;
+  plan_.graph = &graph;
+  plan_.tensors.resize(graph.tensors.size());
+  plan_.norms.resize(graph.norms.size());
+  plan_.saved.assign(graph.ops.size(), -1);
+  plan_.gradients.assign(parameters.size(), -1);
+  TRI_CHECK(spec.formats.empty() ||
+            spec.formats.size() == static_cast<size_t>(graph.model->layers));
+}
+
+StepPlan StepBuilder::build() && {
+  make_operations();
+  make_tensors();
+  forward();
+  loss();
+  if (plan_.spec.training) backward();
+  place();
+  return std::move(plan_);
+}
+
+const nn::Node* StepBuilder::node_of(const LoweredOp& op) const {
+  return op.node < 0 ? nullptr : &graph_.model->nodes[static_cast<size_t>(op.node)];
+}
+
+int StepBuilder::add_buffer(std::string name, size_t bytes, Kind kind, End end, int layer) {
+  Buffer buffer;
+  buffer.name = std::move(name);
+  buffer.bytes = (bytes + 63) / 64 * 64;
+  buffer.kind = kind;
+  buffer.end = end;
+  buffer.layer = layer;
+  plan_.buffers.push_back(std::move(buffer));
+  return static_cast<int>(plan_.buffers.size()) - 1;
+}
+
+void StepBuilder::touch(int buffer) {
+  if (buffer < 0) return;
+  Buffer& b = plan_.buffers[static_cast<size_t>(buffer)];
+  b.first = std::min(b.first, now());
+  b.last = std::max(b.last, now());
+}
+
+void StepBuilder::touch_value(int t) {
+  const LoweredTensor& value = tensor(t);
+  if (value.scaled >= 0) {
+    touch(plan_.factors[static_cast<size_t>(value.factor)]);
+    touch_value(value.scaled);
+    return;
+  }
+  touch(slots(t).data);
+  if (value.norm >= 0) touch(plan_.norms[static_cast<size_t>(value.norm)].batch);
+  if (value.depth >= 0) touch(plan_.depths[static_cast<size_t>(value.depth)]);
+}
+
+void StepBuilder::touch_grad(int t) {
+  const LoweredTensor& value = tensor(t);
+  touch(slots(t).grad);
+  if (value.scaled >= 0) return;
+  if (value.norm >= 0) touch(plan_.norms[static_cast<size_t>(value.norm)].grads);
+  if (value.norm >= 0 || value.activation != ops::Activation::kNone) touch_value(t);
+  if (value.depth >= 0) touch(plan_.depths[static_cast<size_t>(value.depth)]);
+}
+
+int StepBuilder::scratch(size_t bytes, int layer) {
+  if (bytes == 0) return -1;
+  const int buffer = add_buffer("scratch", bytes, Kind::kScratch, End::kTransient, layer);
+  touch(buffer);
+  return buffer;
+}
+
+void StepBuilder::add_tick(std::string name, Phase phase, Run run) {
+  plan_.ticks.push_back({std::move(name), phase, std::move(run), {}, {}});
+}
+
+void StepBuilder::make_operations() {
+  const StepSpec& spec = plan_.spec;
+  for (const LoweredOp& op : graph_.ops) {
+    plan_.operations.emplace_back();
+    if (op.kind == OpKind::kChannelScale) continue;
+    ops::OperationSpec made;
+    made.kind = op.kind;
+    if (const nn::Node* node = node_of(op)) made.attr = node->attr;
+    for (const int input : op.inputs) made.inputs.push_back(tensor(input).shape);
+    made.output = tensor(op.output).shape;
+    made.samples = spec.samples;
+    made.ghost = spec.ghost;
+    made.threads = spec.threads;
+    made.layer = static_cast<uint64_t>(std::max(0, op.node));
+    plan_.operations.back() = ops::make_operation(made);
+    plan_.macs += plan_.operations.back()->needs().macs;
+  }
+}
+
+void StepBuilder::make_tensors() {
+  const auto samples = static_cast<size_t>(plan_.spec.samples);
+  for (size_t t = 1; t < graph_.tensors.size(); ++t) {
+    const LoweredTensor& value = graph_.tensors[t];
+    TensorSlots& made = plan_.tensors[t];
+    const LayerFormats& formats = plan_.formats(value.layer);
+    made.y = plan_.spec.training ? formats.y : Format::kF32;
+    made.gy = formats.gy;
+    if (value.scaled >= 0) continue;
+    const size_t bytes =
+        samples * static_cast<size_t>(value.shape.elements()) * numeric::storage_bytes(made.y);
+    made.data = add_buffer(value.name, bytes, Kind::kActivations, End::kSaved, value.layer);
+  }
+  for (size_t n = 0; n < graph_.norms.size(); ++n) {
+    const LoweredTensor& value = tensor(graph_.norms[n].tensor);
+    NormSlots& made = plan_.norms[n];
+    made.plan = std::make_unique<ops::NormPlan>(plan_.spec.samples, value.shape.pixels(),
+                                                value.shape.c, plan_.spec.ghost);
+    const auto each = static_cast<size_t>(made.plan->ghosts * value.shape.c);
+    const size_t floats = plan_.spec.training ? 4 * each : 2 * static_cast<size_t>(value.shape.c);
+    made.batch = add_buffer(value.name + "/statistics", floats * sizeof(float), Kind::kActivations,
+                            End::kSaved, value.layer);
+  }
+  for (const LoweredFactor& factor : graph_.factors)
+    plan_.factors.push_back(add_buffer(
+        tensor(factor.source).name + "/factor", samples * static_cast<size_t>(factor.channels) * 4,
+        Kind::kActivations, End::kSaved, tensor(factor.source).layer));
+  for (size_t d = 0; d < graph_.depths.size(); ++d)
+    plan_.depths.push_back(
+        add_buffer("stochastic depth", samples * 4, Kind::kActivations, End::kSaved, -1));
+}
+
+void StepBuilder::forward() {
+  if (!graph_.depths.empty()) {
+    for (const int buffer : plan_.depths) touch(buffer);
+    add_tick("stochastic depth", Phase::kForward, [](StepRun& run) {
+      const Lowered& graph = run.graph();
+      for (size_t d = 0; d < graph.depths.size(); ++d)
+        ops::stochastic_depth_factors(run.seed, static_cast<uint64_t>(graph.depths[d].node),
+                                      graph.depths[d].rate, run.batch.samples,
+                                      run.plan->spec.samples, run.floats(run.plan->depths[d]));
+    });
+  }
+  for (size_t index = 0; index < graph_.ops.size(); ++index) {
+    const LoweredOp& op = graph_.ops[index];
+    if (op.kind == OpKind::kChannelScale)
+      scale_factors(op);
+    else
+      forward_op(index);
+    if (tensor(op.output).norm >= 0) norm_forward(tensor(op.output).norm);
+  }
+}
+
+void StepBuilder::forward_op(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  const ops::Needs& needs = operation(index)->needs();
+  for (const int input : op.inputs) touch_value(input);
+  touch(slots(op.output).data);
+  if (needs.saved_bytes > 0) {
+    plan_.saved[index] = add_buffer(op.name + "/saved", needs.saved_bytes, Kind::kActivations,
+                                    End::kSaved, tensor(op.output).layer);
+    touch(plan_.saved[index]);
+  }
+  const int memory = scratch(needs.forward_scratch, tensor(op.output).layer);
+  add_tick(op.name, Phase::kForward, [index, memory](StepRun& run) {
+    const LoweredOp& lowered = run.graph().ops[index];
+    run.sources->clear();
+    for (const int input : lowered.inputs) run.sources->push_back(run.source(input));
+    ops::Pass pass;
+    pass.pool = run.pool;
+    pass.scratch = memory_of(run, memory);
+    pass.saved = memory_of(run, run.plan->saved[index]);
+    pass.inputs = *run.sources;
+    pass.output = run.data_sink(lowered.output);
+    pass.seed = run.seed;
+    pass.samples = run.batch.samples;
+    if (lowered.node >= 0) {
+      const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
+      if (node.weight >= 0)
+        pass.weights = run.parameters->weights(static_cast<size_t>(node.weight),
+                                               run.plan->formats(node.layer).p);
+      if (node.bias >= 0) pass.bias = run.parameters->vector(static_cast<size_t>(node.bias));
+    }
+    run.report->saved[static_cast<size_t>(lowered.output)] =
+        run.plan->operations[index]->forward(pass);
+  });
+}
+
+void StepBuilder::scale_factors(const LoweredOp& op) {
+  const int factor = tensor(op.output).factor;
+  touch_value(op.inputs[1]);
+  touch(plan_.factors[static_cast<size_t>(factor)]);
+  add_tick(op.name, Phase::kForward, [factor](StepRun& run) {
+    const LoweredFactor& lowered = run.graph().factors[static_cast<size_t>(factor)];
+    const ops::Source source = run.source(lowered.source);
+    float* factors = run.floats(run.plan->factors[static_cast<size_t>(factor)]);
+    for (int64_t n = 0; n < run.plan->spec.samples; ++n)
+      ops::load_rows(source, {n, 0, 1, 0, lowered.channels}, factors + n * lowered.channels,
+                     lowered.channels);
+  });
+}
+
+void StepBuilder::norm_forward(int norm) {
+  const LoweredNorm& lowered = graph_.norms[static_cast<size_t>(norm)];
+  const NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
+  const std::string& name = graph_.model->nodes[static_cast<size_t>(lowered.node)].name;
+  touch(made.batch);
+  if (!plan_.spec.training) {
+    add_tick(name, Phase::kForward, [norm](StepRun& run) {
+      const int node = run.graph().norms[static_cast<size_t>(norm)].node;
+      const ops::NormBatch batch = run.norm_batch(norm);
+      ops::norm_frozen(run.plan->norms[static_cast<size_t>(norm)].plan->channels,
+                       run.norm_params(norm), run.parameters->running_mean(node).data(),
+                       run.parameters->running_variance(node).data(), batch.scale, batch.shift);
+    });
+    return;
+  }
+  touch(slots(lowered.tensor).data);
+  const int memory =
+      scratch(made.plan->shared_bytes() + plan_.spec.threads * made.plan->worker_bytes(),
+              tensor(lowered.tensor).layer);
+  add_tick(name, Phase::kForward, [norm, memory](StepRun& run) {
+    const LoweredNorm& which = run.graph().norms[static_cast<size_t>(norm)];
+    const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(which.node)];
+    const ops::NormRunning running{run.parameters->running_mean(which.node).data(),
+                                   run.parameters->running_variance(which.node).data(),
+                                   node.attr.momentum};
+    ops::norm_forward(*run.plan->norms[static_cast<size_t>(norm)].plan,
+                      run.source(which.tensor).stored, run.norm_params(norm), run.norm_batch(norm),
+                      running, run.at(memory), *run.pool);
+  });
+}
+
+void StepBuilder::loss() {
+  const int logits = graph_.logits;
+  const ops::LossPlan made{plan_.spec.samples, tensor(logits).shape.elements(),
+                           plan_.spec.label_smoothing};
+  touch_value(logits);
+  if (plan_.spec.training) {
+    slots(logits).grad = add_buffer(
+        tensor(logits).name + "/gradient",
+        static_cast<size_t>(made.samples * made.classes) * numeric::storage_bytes(slots(logits).gy),
+        Kind::kActivations, End::kTransient, tensor(logits).layer);
+    touch(slots(logits).grad);
+  }
+  const int memory = scratch(made.shared_bytes() + plan_.spec.threads * made.worker_bytes(), -1);
+  add_tick("loss", Phase::kForward, [made, logits, memory](StepRun& run) {
+    const ops::Sink grad = run.plan->spec.training ? run.grad_sink(logits, false) : ops::Sink{};
+    run.report->loss = ops::softmax_cross_entropy(made, run.source(logits), run.batch.labels,
+                                                  run.grad_scale, grad, run.at(memory), *run.pool);
+  });
+}
+
+void StepBuilder::place() {
+  memory::Planner planner;
+  for (const Buffer& b : plan_.buffers) {
+    TRI_CHECK(b.first <= b.last, "buffer {} is never used", b.name);
+    planner.add({b.name, b.bytes, 64, static_cast<memory::Tick>(b.first),
+                 static_cast<memory::Tick>(b.last), b.kind, b.end});
+  }
+  const memory::Plan placed = planner.solve();
+  plan_.arena_bytes = placed.arena_bytes;
+  plan_.lower_bound = placed.lower_bound;
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    Buffer& b = plan_.buffers[i];
+    b.offset = placed.offsets[i];
+    plan_.ticks[b.first].begins.push_back(static_cast<int>(i));
+    plan_.ticks[b.last].ends.push_back(static_cast<int>(i));
+  }
+  memory::KindBytes alive;
+  for (const Tick& tick : plan_.ticks) {
+    for (const int b : tick.begins) {
+      const Buffer& buffer = plan_.buffers[static_cast<size_t>(b)];
+      alive[buffer.kind] += buffer.bytes;
+      plan_.peak_by_kind[buffer.kind] =
+          std::max(plan_.peak_by_kind[buffer.kind], alive[buffer.kind]);
+    }
+    for (const int b : tick.ends) {
+      const Buffer& buffer = plan_.buffers[static_cast<size_t>(b)];
+      alive[buffer.kind] -= buffer.bytes;
+    }
+  }
+}
+
+StepPlan plan_step(const Lowered& graph, const Parameters& parameters, const StepSpec& spec) {
+  return StepBuilder(graph, parameters, spec).build();
+}
+
+}  // namespace tri::exec
