@@ -164,7 +164,8 @@ __attribute__((target("f16c"))) float hardware_decode(uint32_t code) {
 }
 
 TEST(Round, Fp16IsWhatTheHardwareDoes) {
-  if (!__builtin_cpu_supports("f16c")) GTEST_SKIP() << "this machine has no F16C";
+  // clang 14 cannot ask for F16C; every processor with AVX2 has it.
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "this machine may have no F16C";
   for (uint32_t code = 0; code < 65536; ++code) {
     ASSERT_EQ(bits(decode(Format::kF16, code)), bits(hardware_decode(code))) << code;
   }
