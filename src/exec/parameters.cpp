@@ -23,7 +23,7 @@ Parameters::Parameters(const nn::Model& model, const StorageForms& forms)
       if (index >= 0) slots_[static_cast<size_t>(index)].node = static_cast<int>(n);
     if (node.weight >= 0 && node.kind != OpKind::kBatchNorm) {
       ParameterSlot& slot = slots_[static_cast<size_t>(node.weight)];
-      const Shape& in = model.nodes[static_cast<size_t>(node.inputs[0])].shape;
+      const tensor::Shape& in = model.nodes[static_cast<size_t>(node.inputs[0])].shape;
       slot.dense = true;
       slot.geometry = node.kind == OpKind::kLinear ? ops::linear_geometry(node.attr, in)
                                                    : ops::conv_geometry(node.attr, in, node.shape);

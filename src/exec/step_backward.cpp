@@ -143,7 +143,7 @@ void StepBuilder::add_backward(size_t index) {
              if (in_place) run.sinks->push_back(run.grad_sink(output, false));
              for (const auto& [t, accumulate] : explicit_sinks)
                run.sinks->push_back(run.grad_sink(t, accumulate));
-             ops::Pass pass;
+             ops::PassArguments pass;
              pass.pool = run.pool;
              pass.scratch = run.at(memory);
              pass.output_grad = run.grad_source(output);
@@ -206,7 +206,7 @@ void StepBuilder::data_backward(size_t index) {
     run.sinks->clear();
     for (const auto& [t, accumulate] : sinks)
       run.sinks->push_back(t < 0 ? ops::Sink{} : run.grad_sink(t, accumulate));
-    ops::Pass pass;
+    ops::PassArguments pass;
     pass.pool = run.pool;
     pass.scratch = memory_of(run, memory);
     pass.saved = memory_of(run, run.plan->saved[index]);
@@ -268,7 +268,7 @@ void StepBuilder::weights_backward(size_t index) {
         ops::Operation& operation = *run.plan->operations[index];
         run.sources->clear();
         for (const int input : lowered.inputs) run.sources->push_back(run.source(input));
-        ops::Pass pass;
+        ops::PassArguments pass;
         pass.pool = run.pool;
         pass.scratch = memory_of(run, memory);
         pass.inputs = *run.sources;

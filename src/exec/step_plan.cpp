@@ -180,7 +180,7 @@ void StepBuilder::forward_op(size_t index) {
     const LoweredOp& lowered = run.graph().ops[index];
     run.sources->clear();
     for (const int input : lowered.inputs) run.sources->push_back(run.source(input));
-    ops::Pass pass;
+    ops::PassArguments pass;
     pass.pool = run.pool;
     pass.scratch = memory_of(run, memory);
     pass.saved = memory_of(run, run.plan->saved[index]);

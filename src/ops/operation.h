@@ -34,13 +34,13 @@ struct Needs {
   size_t backward_scratch = 0;
   size_t weights_scratch = 0;
   bool reads_inputs_backward = false;  // backward_weights() reads the inputs again
-  bool whole_gradient = false;         // backward_weights() uses Pass::partial
+  bool whole_gradient = false;         // backward_weights() uses PassArguments::partial
   size_t gradient_parts = 0;           // calls of consumer->consume()
   int64_t macs = 0;  // multiply-adds with real numbers of one sample's forward pass
 };
 
 // What exec lends for one pass; each field only where its pass is named.
-struct Pass {
+struct PassArguments {
   base::ThreadPool* pool = nullptr;
   std::byte* scratch = nullptr;
   std::byte* saved = nullptr;
@@ -64,9 +64,9 @@ class Operation {
   const Needs& needs() const { return needs_; }
 
   // Passes return what storing lost. Each is called with the same spec's tensors only.
-  virtual StoreCounts forward(const Pass& pass) noexcept = 0;
-  virtual StoreCounts backward_data(const Pass& pass) noexcept = 0;
-  virtual void backward_weights(const Pass& pass) noexcept;
+  virtual StoreCounts forward(const PassArguments& pass) noexcept = 0;
+  virtual StoreCounts backward_data(const PassArguments& pass) noexcept = 0;
+  virtual void backward_weights(const PassArguments& pass) noexcept;
 
  protected:
   Needs needs_;

@@ -9,10 +9,10 @@ class Add final : public Operation {
   explicit Add(const OperationSpec& spec) : tiles_(spec.samples, spec.output) {
     needs_.forward_scratch = needs_.backward_scratch = spec.threads * add_worker_bytes(tiles_);
   }
-  StoreCounts forward(const Pass& pass) noexcept override {
+  StoreCounts forward(const PassArguments& pass) noexcept override {
     return add_forward(tiles_, pass.inputs, pass.output, pass.scratch, *pass.pool);
   }
-  StoreCounts backward_data(const Pass& pass) noexcept override {
+  StoreCounts backward_data(const PassArguments& pass) noexcept override {
     return add_backward(tiles_, pass.output_grad, pass.input_grads, pass.scratch, *pass.pool);
   }
 

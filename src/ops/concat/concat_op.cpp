@@ -10,7 +10,7 @@ class Concat final : public Operation {
       : tiles_(spec.samples, spec.output), inputs_(spec.inputs) {
     needs_.forward_scratch = needs_.backward_scratch = spec.threads * copy_worker_bytes(tiles_);
   }
-  StoreCounts forward(const Pass& pass) noexcept override {
+  StoreCounts forward(const PassArguments& pass) noexcept override {
     StoreCounts counts;
     int64_t to = 0;
     for (size_t i = 0; i < inputs_.size(); to += inputs_[i++].c)
@@ -18,7 +18,7 @@ class Concat final : public Operation {
                               pass.scratch, *pass.pool);
     return counts;
   }
-  StoreCounts backward_data(const Pass& pass) noexcept override {
+  StoreCounts backward_data(const PassArguments& pass) noexcept override {
     StoreCounts counts;
     int64_t from = 0;
     for (size_t i = 0; i < inputs_.size(); from += inputs_[i++].c)

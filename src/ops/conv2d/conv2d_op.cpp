@@ -24,15 +24,15 @@ class DenseConv final : public Operation {
     needs_.gradient_parts = outer_.parts();
     needs_.macs = geometry.useful_macs();
   }
-  StoreCounts forward(const Pass& pass) noexcept override {
+  StoreCounts forward(const PassArguments& pass) noexcept override {
     return conv_forward(forward_, pass.inputs[0], pass.weights, pass.bias, pass.output,
                         pass.scratch, *pass.pool);
   }
-  StoreCounts backward_data(const Pass& pass) noexcept override {
+  StoreCounts backward_data(const PassArguments& pass) noexcept override {
     return conv_backward_data(backward_, pass.output_grad, pass.weights, pass.input_grads[0],
                               pass.scratch, *pass.pool);
   }
-  void backward_weights(const Pass& pass) noexcept override {
+  void backward_weights(const PassArguments& pass) noexcept override {
     const Shape& out = outer_.geometry.out;
     if (pass.bias_grad != nullptr)
       bias_grad(outer_.samples, out.pixels(), out.c, pass.output_grad, pass.bias_grad, pass.scratch,

@@ -10,17 +10,17 @@ class Dropout final : public Operation {
       : tiles_(spec.samples, spec.output), layer_(spec.layer), rate_(spec.attr.rate) {
     needs_.forward_scratch = needs_.backward_scratch = spec.threads * dropout_worker_bytes(tiles_);
   }
-  StoreCounts forward(const Pass& pass) noexcept override {
+  StoreCounts forward(const PassArguments& pass) noexcept override {
     return dropout_forward(tiles_, mask(pass), pass.inputs[0], pass.output, pass.scratch,
                            *pass.pool);
   }
-  StoreCounts backward_data(const Pass& pass) noexcept override {
+  StoreCounts backward_data(const PassArguments& pass) noexcept override {
     return dropout_backward(tiles_, mask(pass), pass.output_grad, pass.input_grads[0], pass.scratch,
                             *pass.pool);
   }
 
  private:
-  DropoutMask mask(const Pass& pass) const { return {pass.seed, pass.samples, layer_, rate_}; }
+  DropoutMask mask(const PassArguments& pass) const { return {pass.seed, pass.samples, layer_, rate_}; }
 
   RowTiles tiles_;
   uint64_t layer_;

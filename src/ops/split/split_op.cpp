@@ -14,11 +14,11 @@ class Split final : public Operation {
         count_(spec.attr.count) {
     needs_.forward_scratch = needs_.backward_scratch = spec.threads * copy_worker_bytes(tiles_);
   }
-  StoreCounts forward(const Pass& pass) noexcept override {
+  StoreCounts forward(const PassArguments& pass) noexcept override {
     return copy_channels(tiles_, {begin_, 0, count_}, pass.inputs[0], pass.output, pass.scratch,
                          *pass.pool);
   }
-  StoreCounts backward_data(const Pass& pass) noexcept override {
+  StoreCounts backward_data(const PassArguments& pass) noexcept override {
     return copy_channels_grad(tiles_, {0, begin_, count_}, pass.output_grad, pass.input_grads[0],
                               pass.scratch, *pass.pool);
   }
