@@ -1,0 +1,45 @@
+#pragma once
+// Room: ops. Depthwise convolution backward to the weights.
+// Note [Order of depthwise dW]. The samples are cut, at ghost-batch boundaries, into units: a few
+// samples, or a strip of rows of one; the cut of a ghost batch does not depend on the batch around
+// it. Every unit is summed from zero and the sums are joined in stream order, so the result does
+// not depend on the threads or on whether the batch came whole or in micro-batches cut at ghost
+// boundaries. Units are what the threads share: there may be as few as 16 channels.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ops/conv2d/outer_conv.h"
+#include "ops/window/window_plan.h"
+
+namespace tri::ops {
+
+struct DepthwiseGradPlan {
+  // `ghost`: samples of a ghost batch, 0 for the whole batch. REQUIRES: geometry.depthwise().
+  DepthwiseGradPlan(const ConvGeometry& geometry, int64_t samples, int64_t ghost);
+
+  struct Unit {
+    int64_t sample, samples;
+    int64_t row, rows;  // of the output
+  };
+  ConvGeometry geometry;
+  WindowAxis y, x;
+  std::vector<ColumnRun> runs;
+  std::vector<Unit> units;
+  int64_t tile_channels;
+  size_t chunk_units;          // summed before they are joined
+  int64_t in_rows, grad_rows;  // held at a time by a worker
+
+  size_t shared_bytes() const;  // dW and the sums of a chunk
+  size_t worker_bytes() const;  // rows of the input and of the gradient
+};
+
+// Sums x * d over all positions and hands every element of dW, [tap][channels padded to 32], to
+// `consumer` once; padding is zero. `initial`: the sums to continue from (storage order), or null.
+// scratch: plan.shared_bytes() + threads * plan.worker_bytes().
+void depthwise_backward_weights(const DepthwiseGradPlan& plan, const Source& x, const GradSource& d,
+                                const float* initial, GradConsumer& consumer, std::byte* scratch,
+                                base::ThreadPool& pool) noexcept;
+
+}  // namespace tri::ops

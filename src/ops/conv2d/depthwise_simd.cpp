@@ -1,0 +1,198 @@
+// ops/conv2d/depthwise_simd.cpp; contract in depthwise_kernel.h. Never throws, allocates or logs.
+#include "ops/conv2d/depthwise_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/conv2d/depthwise_simd.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"         // after foreach_target.h
+#include "ops/window/channels-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tri::ops::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Four columns share their sources: a 3x3 window of stride 1 loads 6 columns instead of 12. More
+// accumulators and weights than this do not fit 16 registers.
+constexpr int kColumns = 4;
+// A gradient tap continues from memory, so more columns in a row pay.
+constexpr int kGradColumns = 8;
+
+template <class D>
+HWY_INLINE hn::Vec<D> start_value(D d, const float* bias, int64_t c) {
+  return bias == nullptr ? hn::Zero(d) : hn::LoadU(d, bias + c);
+}
+
+// kCols columns, kStep sources apart, of kTaps horizontal taps each.
+template <int kTaps, int kStep, int kCols>
+HWY_INLINE void columns(const DepthwiseRow& r, int64_t src, const float* HWY_RESTRICT weights,
+                        float* HWY_RESTRICT dst) {
+  const int64_t pixel = r.src_pixel, next = r.tap_step * r.weight_tap;
+  const int64_t dst_next = r.dst_step * r.dst_pixel;
+  for_channels_overlapping(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+    using V = hn::Vec<decltype(d)>;
+    V acc[kCols];
+    for (int o = 0; o < kCols; ++o) acc[o] = start_value(d, r.bias, c);
+    for (int64_t i = 0; i < r.src_count; ++i) {
+      const float* HWY_RESTRICT x = r.src[i] + src * pixel + c;
+      const float* HWY_RESTRICT w = weights + i * r.weight_row + c;
+      V weight[kTaps];
+      for (int t = 0; t < kTaps; ++t) weight[t] = hn::LoadU(d, w + t * next);
+      for (int j = 0; j < (kCols - 1) * kStep + kTaps; ++j) {
+        const V value = hn::LoadU(d, x + j * pixel);
+        for (int o = 0; o < kCols; ++o)
+          if (j >= o * kStep && j < o * kStep + kTaps)
+            acc[o] = hn::MulAdd(value, weight[j - o * kStep], acc[o]);
+      }
+    }
+    for (int o = 0; o < kCols; ++o) hn::StoreU(acc[o], d, dst + o * dst_next + c);
+  });
+}
+
+template <int kTaps, int kStep>
+void run_of(const DepthwiseRow& r, const ColumnRun& run) {
+  const float* weights = r.weights + run.k * r.weight_tap;
+  const int64_t dst_next = r.dst_step * r.dst_pixel;
+  float* dst = r.dst + run.dst * r.dst_pixel;
+  int64_t i = 0;
+  for (; i + kColumns <= run.count; i += kColumns)
+    columns<kTaps, kStep, kColumns>(r, run.src + i * kStep, weights, dst + i * dst_next);
+  for (; i < run.count; ++i)
+    columns<kTaps, kStep, 1>(r, run.src + i * kStep, weights, dst + i * dst_next);
+}
+
+void run_of_any(const DepthwiseRow& r, const ColumnRun& run) {
+  const float* weights = r.weights + run.k * r.weight_tap;
+  for (int64_t i = 0; i < run.count; ++i) {
+    const int64_t src = run.src + i * r.src_step;
+    float* HWY_RESTRICT dst = r.dst + (run.dst + i * r.dst_step) * r.dst_pixel;
+    for_channels_overlapping(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+      auto acc = start_value(d, r.bias, c);
+      for (int64_t row = 0; row < r.src_count; ++row) {
+        for (int64_t t = 0; t < run.taps; ++t) {
+          const auto value = hn::LoadU(d, r.src[row] + (src + t) * r.src_pixel + c);
+          const auto weight =
+              hn::LoadU(d, weights + row * r.weight_row + t * r.tap_step * r.weight_tap + c);
+          acc = hn::MulAdd(value, weight, acc);
+        }
+      }
+      hn::StoreU(acc, d, dst + c);
+    });
+  }
+}
+
+void depthwise_row(const DepthwiseRow& r) {
+  for (size_t i = 0; i < r.run_count; ++i) {
+    const ColumnRun& run = r.runs[i];
+    // A single column has no next one: edges take the form of stride 1.
+    const int64_t step = run.count == 1 ? 1 : r.src_step;
+    if (step == 1 && run.taps == 3)
+      run_of<3, 1>(r, run);
+    else if (step == 2 && run.taps == 3)
+      run_of<3, 2>(r, run);
+    else if (step == 1 && run.taps == 5)
+      run_of<5, 1>(r, run);
+    else if (step == 2 && run.taps == 5)
+      run_of<5, 2>(r, run);
+    else if (step == 1 && run.taps == 1)
+      run_of<1, 1>(r, run);
+    else if (step == 1 && run.taps == 2)
+      run_of<2, 1>(r, run);
+    else if (step == 1 && run.taps == 4)
+      run_of<4, 1>(r, run);
+    else
+      run_of_any(r, run);
+  }
+}
+
+template <int kTaps, int kStep, int kCols>
+HWY_INLINE void grad_columns(const DepthwiseGradRow& r, int64_t src, const float* HWY_RESTRICT grad,
+                             float* sums) {
+  const int64_t pixel = r.src_pixel;
+  for_channels(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+    using V = hn::Vec<decltype(d)>;
+    for (int64_t i = 0; i < r.src_count; ++i) {
+      const float* HWY_RESTRICT x = r.src[i] + src * pixel + c;
+      float* HWY_RESTRICT sum = sums + i * r.sums_row + c;
+      V acc[kTaps];
+      for (int t = 0; t < kTaps; ++t) acc[t] = hn::LoadU(d, sum + t * r.sums_tap);
+      for (int o = 0; o < kCols; ++o) {
+        const V g = hn::LoadU(d, grad + o * r.grad_pixel + c);
+        for (int t = 0; t < kTaps; ++t)
+          acc[t] = hn::MulAdd(hn::LoadU(d, x + (o * kStep + t) * pixel), g, acc[t]);
+      }
+      for (int t = 0; t < kTaps; ++t) hn::StoreU(acc[t], d, sum + t * r.sums_tap);
+    }
+  });
+}
+
+template <int kTaps, int kStep>
+void grad_run_of(const DepthwiseGradRow& r, const ColumnRun& run) {
+  float* sums = r.sums + run.k * r.sums_tap;
+  const float* grad = r.grad + run.dst * r.grad_pixel;
+  int64_t i = 0;
+  for (; i + kGradColumns <= run.count; i += kGradColumns)
+    grad_columns<kTaps, kStep, kGradColumns>(r, run.src + i * kStep, grad + i * r.grad_pixel, sums);
+  for (; i < run.count; ++i)
+    grad_columns<kTaps, kStep, 1>(r, run.src + i * kStep, grad + i * r.grad_pixel, sums);
+}
+
+void grad_run_of_any(const DepthwiseGradRow& r, const ColumnRun& run) {
+  for (int64_t row = 0; row < r.src_count; ++row) {
+    for (int64_t t = 0; t < run.taps; ++t) {
+      float* HWY_RESTRICT sum = r.sums + row * r.sums_row + (run.k + t) * r.sums_tap;
+      for_channels(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+        auto acc = hn::LoadU(d, sum + c);
+        for (int64_t i = 0; i < run.count; ++i) {
+          const auto g = hn::LoadU(d, r.grad + (run.dst + i) * r.grad_pixel + c);
+          const int64_t column = run.src + i * r.src_step + t;
+          acc = hn::MulAdd(hn::LoadU(d, r.src[row] + column * r.src_pixel + c), g, acc);
+        }
+        hn::StoreU(acc, d, sum + c);
+      });
+    }
+  }
+}
+
+void depthwise_grad_row(const DepthwiseGradRow& r) {
+  for (size_t i = 0; i < r.run_count; ++i) {
+    const ColumnRun& run = r.runs[i];
+    const int64_t step = run.count == 1 ? 1 : r.src_step;
+    if (step == 1 && run.taps == 3)
+      grad_run_of<3, 1>(r, run);
+    else if (step == 2 && run.taps == 3)
+      grad_run_of<3, 2>(r, run);
+    else if (step == 1 && run.taps == 5)
+      grad_run_of<5, 1>(r, run);
+    else if (step == 2 && run.taps == 5)
+      grad_run_of<5, 2>(r, run);
+    else
+      grad_run_of_any(r, run);
+  }
+}
+
+void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTRICT sums) {
+  for_channels(count, [&](auto d, int64_t i) HWY_ATTR {
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, parts + i)), d, sums + i);
+  });
+}
+
+}  // namespace
+}  // namespace tri::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tri::ops {
+HWY_EXPORT(depthwise_row);
+HWY_EXPORT(depthwise_grad_row);
+HWY_EXPORT(add_floats);
+
+void depthwise_row(const DepthwiseRow& row) noexcept { HWY_DYNAMIC_DISPATCH(depthwise_row)(row); }
+void depthwise_grad_row(const DepthwiseGradRow& row) noexcept {
+  HWY_DYNAMIC_DISPATCH(depthwise_grad_row)(row);
+}
+void add_floats(const float* parts, int64_t count, float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(add_floats)(parts, count, sums);
+}
+}  // namespace tri::ops
+#endif  // HWY_ONCE

@@ -1,0 +1,86 @@
+#include "ops/global_avg_pool/global_pool.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "ops/global_avg_pool/global_pool_kernel.h"
+#include "ops/window/row_ring.h"
+
+namespace tri::ops {
+namespace {
+
+// Up to this many floats a map is loaded in one call.
+constexpr int64_t kMapFloats = 16 * 1024;
+
+// Calls body(sample, channel, channels, vector, rows) for every tile: `vector` has room for the
+// channels, `rows` for ring_rows rows of them. Returns what the bodies lost.
+template <class Body>
+StoreCounts for_each_tile(const GlobalPoolPlan& p, std::byte* scratch, base::ThreadPool& pool,
+                          Body body) {
+  const int64_t blocks = (p.in.c + p.tile_channels - 1) / p.tile_channels;
+  std::atomic<uint64_t> overflow = 0, underflow = 0;
+  pool.run(p.tiles(), [&](size_t index, size_t worker) {
+    const auto tile = static_cast<int64_t>(index);
+    const int64_t channel = tile % blocks * p.tile_channels;
+    std::byte* memory = scratch + worker * p.worker_bytes();
+    const StoreCounts counts =
+        body(tile / blocks, channel, std::min(p.tile_channels, p.in.c - channel),
+             reinterpret_cast<float*>(memory),
+             reinterpret_cast<float*>(memory + ring_bytes(1, 1, p.tile_channels)));
+    overflow.fetch_add(counts.overflow, std::memory_order_relaxed);
+    underflow.fetch_add(counts.underflow, std::memory_order_relaxed);
+  });
+  return {overflow.load(), underflow.load()};
+}
+
+void scale(float* values, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
+}  // namespace
+
+GlobalPoolPlan::GlobalPoolPlan(const tensor::Shape& in_, int64_t samples_)
+    : in(in_),
+      samples(samples_),
+      tile_channels(fit_channels(in.c, in.w)),
+      ring_rows(in.pixels() * tile_channels <= kMapFloats ? in.h : 1) {}
+
+size_t GlobalPoolPlan::tiles() const {
+  return static_cast<size_t>(samples * ((in.c + tile_channels - 1) / tile_channels));
+}
+
+size_t GlobalPoolPlan::worker_bytes() const {
+  return ring_bytes(1, 1, tile_channels) + ring_bytes(ring_rows, in.w, tile_channels);
+}
+
+StoreCounts global_pool_forward(const GlobalPoolPlan& p, const Source& src, const Sink& dst,
+                                std::byte* scratch, base::ThreadPool& pool) noexcept {
+  const float share = 1.0f / static_cast<float>(p.in.pixels());
+  return for_each_tile(p, scratch, pool,
+                       [&](int64_t n, int64_t channel, int64_t channels, float* sums, float* rows) {
+                         RowRing<Source> ring(src, rows, p.ring_rows, p.in.h, p.in.w);
+                         ring.start(n, channel, channels);
+                         std::fill_n(sums, channels, 0.0f);
+                         for (int64_t y = 0; y < p.in.h; ++y)
+                           add_pixels(ring.row(y), ring.pixel(), p.in.w, channels, sums);
+                         scale(sums, channels, share);
+                         return store_rows(dst, {n, 0, 1, channel, channels}, sums, channels);
+                       });
+}
+
+StoreCounts global_pool_backward(const GlobalPoolPlan& p, const GradSource& src, const Sink& dst,
+                                 std::byte* scratch, base::ThreadPool& pool) noexcept {
+  const float share = 1.0f / static_cast<float>(p.in.pixels());
+  return for_each_tile(
+      p, scratch, pool, [&](int64_t n, int64_t channel, int64_t channels, float* grad, float* row) {
+        load_grad_rows(src, {n, 0, 1, channel, channels}, grad, channels);
+        scale(grad, channels, share);
+        for (int64_t x = 0; x < p.in.w; ++x) std::copy_n(grad, channels, row + x * channels);
+        StoreCounts counts;
+        for (int64_t y = 0; y < p.in.h; ++y)
+          counts += store_rows(dst, {n, y * p.in.w, p.in.w, channel, channels}, row, channels);
+        return counts;
+      });
+}
+
+}  // namespace tri::ops

@@ -1,0 +1,42 @@
+// Room: ops. Loops over the channels of a row in vectors, to be inlined into kernels.
+//   for_channels(channels, body)              body(d, c): full vectors, then single lanes
+//   for_channels_overlapping(channels, body)  the last full vector overlaps the one before it: only
+//                                             where writing a result twice is harmless
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+// Per-target include guard.
+#if defined(TRI_OPS_CHANNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRI_OPS_CHANNELS_INL_H_
+#undef TRI_OPS_CHANNELS_INL_H_
+#else
+#define TRI_OPS_CHANNELS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tri::ops::HWY_NAMESPACE {
+
+template <class Body>
+HWY_INLINE void for_channels(int64_t channels, Body body) {
+  const hwy::HWY_NAMESPACE::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(d));
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes) body(d, c);
+  for (; c < channels; ++c) body(hwy::HWY_NAMESPACE::CappedTag<float, 1>(), c);
+}
+
+template <class Body>
+HWY_INLINE void for_channels_overlapping(int64_t channels, Body body) {
+  const hwy::HWY_NAMESPACE::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(d));
+  if (channels < lanes) return for_channels(channels, body);
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes) body(d, c);
+  if (c < channels) body(d, channels - lanes);
+}
+
+}  // namespace tri::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
