@@ -52,8 +52,8 @@ struct Plan {
 // transients from the top, those alive at full ticks first. What does not fit goes to the front of
 // the line and all is placed anew, until everything fits or a fixed effort is spent; the best plan
 // wins. Greedy, because the batch policy solves it once per candidate batch size and must not stall
-// a step: about 1 ms for 1000 buffers. planner_test.cpp watches the distance to lower_bound.
-// Not thread-safe.
+// a step: 1 to 5 ms of CPU for 1000 buffers (planner_bench.cpp). planner_test.cpp watches the
+// distance to lower_bound. Not thread-safe.
 class Planner {
  public:
   // REQUIRES: the field rules of Request; all bytes together below 2^62. A breach is the caller's

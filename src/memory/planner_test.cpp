@@ -47,7 +47,7 @@ Planner network(Family family, size_t ops, uint32_t seed) {
 
 Planner any_network(std::initializer_list<Family> families) {
   const Family family = *rc::gen::elementOf(std::vector(families));
-  return network(family, *rc::gen::inRange<size_t>(20, 80), *rc::gen::arbitrary<uint32_t>());
+  return network(family, *rc::gen::inRange<size_t>(30, 90), *rc::gen::arbitrary<uint32_t>());
 }
 
 // Independent of the planner's own sums. Sharing buffers are those with one offset and touching
