@@ -97,7 +97,9 @@ def mobilenet_v2(classes, width, cifar=False):
     model = torchvision.models.mobilenet_v2(num_classes=classes, width_mult=width, dropout=0.0)
     if cifar:
         model.features[0][0].stride = (1, 1)
-        model.features[2].conv[1][0].stride = (1, 1)
+        block = model.features[2]
+        block.conv[1][0].stride = (1, 1)
+        block.use_res_connect = block.conv[0][0].in_channels == block.out_channels
     return model
 
 
