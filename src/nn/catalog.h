@@ -14,9 +14,9 @@ namespace tri::nn {
 struct ModelOptions {
   int64_t height = 32, width = 32, channels = 3;
   int64_t classes = 10;
-  double width_multiplier = 1.0;          // what it scales is said in each model's file
-  std::optional<float> dropout;           // before the last layer; the model's own, if not given
-  std::optional<float> stochastic_depth;  // the model's own, if not given
+  double width_multiplier = 1.0;      // what it scales is said in each model's file
+  std::optional<float> dropout = {};  // before the last layer; the model's own, if not given
+  std::optional<float> stochastic_depth = {};  // the model's own, if not given
 };
 
 // Emits the layers of a model into an empty graph and returns the logits. Mistakes in sizes are

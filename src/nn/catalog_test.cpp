@@ -102,7 +102,7 @@ TEST(Catalog, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal("mlp", {.channels = -3}), HasSubstr("32x32x-3"));
   EXPECT_THAT(refusal("mlp", {.dropout = 1.5f}), HasSubstr("dropout: the rate is 1.5"));
   EXPECT_THAT(refusal("squeezenet", {.height = 8, .width = 8}),
-              HasSubstr("features.8: a 3x3 kernel"));
+              HasSubstr("features.5: a 3x3 kernel does not fit the input 1x1x128"));
   EXPECT_THAT(refusal("resnet18", {.stochastic_depth = 0.1f}), HasSubstr("no place"));
   EXPECT_THAT(refusal("efficientnet-b0", {.stochastic_depth = -1.0f}), HasSubstr("rate"));
   for (const CatalogEntry& entry : catalog())

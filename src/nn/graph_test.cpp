@@ -118,7 +118,7 @@ TEST(Graph, RefusesBadSizes) {
   }
   Graph huge("net", {.height = 1, .width = 1, .channels = 1 << 20});
   EXPECT_THAT(refusal(huge, huge.linear(huge.input(), "fc", {.out = 1 << 24})),
-              HasSubstr("fc: weight would have more than"));
+              HasSubstr("fc: the weight 16777216x1048576 would have more than"));
 }
 
 TEST(Graph, RefusesNamesUsedTwice) {

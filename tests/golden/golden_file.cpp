@@ -118,6 +118,8 @@ Step step(const json& entry) {
                     .dropout = 0.0f,
                     .stochastic_depth = 0.0f};
   result.label_smoothing = entry.at("label_smoothing");
+  result.salt = entry.at("salt");
+  result.close_calls = entry.at("close_calls");
   result.loss = entry.at("loss");
   result.loss_error = entry.at("loss_error");
   result.logits = entry.at("logits").get<std::vector<double>>();
@@ -212,7 +214,7 @@ std::string compare(std::string_view name, const Fingerprint& expected,
 std::vector<float> Step::images() const {
   std::vector<float> values(
       static_cast<size_t>(batch * options.channels * options.height * options.width));
-  fill("x", 0.0, std::sqrt(3.0), values);
+  fill(fmt::format("x{}", salt), 0.0, std::sqrt(3.0), values);
   return values;
 }
 

@@ -58,6 +58,11 @@ struct Step {
   nn::ModelOptions options;
   int64_t batch = 0;
   double label_smoothing = 0;
+  int64_t salt = 0;  // which batch of images
+  // ReLU inputs and pooling maxima so close that correct float code may take the other side. If
+  // there are any, gradients may differ by about a pixel's share (some 1e-2 of the norm) more than
+  // the errors say; loss and logits do not.
+  int64_t close_calls = 0;
   double loss = 0, loss_error = 0;
   std::vector<double> logits;                    // (batch, classes)
   double logits_error = 0;                       // largest distance

@@ -8,6 +8,7 @@ Weights, inputs and labels are not stored: both sides make them from the formula
 below (golden_file.cpp has its twin). The truth is PyTorch in float64; how far PyTorch in float32 is
 from it (the worse of two convolution libraries) is stored beside it as the yardstick.
 """
+import functools
 import json
 import math
 import pathlib
@@ -49,6 +50,7 @@ def filled(name, dims, center=0.0, spread=1.0):
     return torch.from_numpy(values).reshape(dims)
 
 
+@functools.lru_cache(maxsize=512)
 def filled_parameter(name, dims):
     if len(dims) > 1:
         return filled(name, dims, 0.0, math.sqrt(6.0 / math.prod(dims[1:])))
@@ -97,7 +99,9 @@ def mobilenet_v2(classes, width, cifar=False):
     model = torchvision.models.mobilenet_v2(num_classes=classes, width_mult=width, dropout=0.0)
     if cifar:
         model.features[0][0].stride = (1, 1)
-        model.features[2].conv[1][0].stride = (1, 1)
+        block = model.features[2]
+        block.conv[1][0].stride = (1, 1)
+        block.use_res_connect = block.conv[0][0].in_channels == block.out_channels
     return model
 
 
@@ -146,9 +150,10 @@ class Mlp(nn.Module):
         self.fc1 = nn.Linear(inputs, hidden)
         self.fc2 = nn.Linear(hidden, hidden)
         self.fc3 = nn.Linear(hidden, classes)
+        self.relu = nn.ReLU()
 
     def forward(self, x):
-        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))))
+        return self.fc3(self.relu(self.fc2(self.relu(self.fc1(torch.flatten(x, 1))))))
 
 
 class Convnet(nn.Module):
@@ -162,11 +167,13 @@ class Convnet(nn.Module):
         self.conv3 = nn.Conv2d(b, c, 3, 1, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(c)
         self.fc = nn.Linear(c, classes)
+        self.relu = nn.ReLU()
+        self.pool = nn.MaxPool2d(2)
 
     def forward(self, x):
-        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 2)
-        x = F.max_pool2d(F.relu(self.bn2(self.conv2(x))), 2)
-        x = F.relu(self.bn3(self.conv3(x)))
+        x = self.pool(self.relu(self.bn1(self.conv1(x))))
+        x = self.pool(self.relu(self.bn2(self.conv2(x))))
+        x = self.relu(self.bn3(self.conv3(x)))
         return self.fc(x.mean([2, 3]))
 
 
@@ -199,31 +206,32 @@ def case(model, batch, size, classes=10, multiplier=1.0, smoothing=0.0, curves=F
 
 
 CASES = [
-    case("resnet18", 8, (3, 32, 32), curves=True),
-    case("resnet18", 4, (3, 64, 64)),
-    case("resnet18", 5, (3, 47, 33), classes=7, multiplier=0.5),
-    case("resnet18-cifar", 4, (3, 32, 32), curves=True),
-    case("resnet18-cifar", 3, (1, 29, 29), classes=100, multiplier=0.25),
-    case("efficientnet-b0", 8, (3, 32, 32), curves=True),
-    case("efficientnet-b0", 4, (3, 64, 64)),
-    case("efficientnet-b0", 5, (3, 45, 37), classes=7, smoothing=0.1),
-    case("efficientnet-b0", 3, (1, 64, 64), classes=100, multiplier=0.5),
-    case("mobilenet-v2", 8, (3, 32, 32), curves=True),
-    case("mobilenet-v2", 5, (3, 51, 67), classes=7, multiplier=0.5),
-    case("mobilenet-v2-cifar", 4, (3, 32, 32), curves=True),
-    case("mobilenet-v2-cifar", 3, (3, 29, 29), classes=100, multiplier=0.25),
-    case("shufflenet-v2", 8, (3, 32, 32), curves=True),
-    case("shufflenet-v2", 5, (3, 75, 61), classes=7, multiplier=0.5),
-    case("shufflenet-v2-cifar", 4, (3, 32, 32), curves=True),
-    case("shufflenet-v2-cifar", 3, (3, 29, 29), classes=100, multiplier=0.25),
-    case("squeezenet", 8, (3, 32, 32), curves=True),
-    case("squeezenet", 3, (3, 71, 53), classes=100, multiplier=0.5),
-    case("squeezenet-cifar", 4, (3, 32, 32), curves=True),
-    case("squeezenet-cifar", 5, (1, 29, 29), classes=7, multiplier=0.25),
     case("mlp", 8, (1, 28, 28), curves=True),
     case("mlp", 5, (3, 9, 7), classes=7, multiplier=0.1, smoothing=0.1),
     case("convnet", 8, (1, 28, 28), curves=True),
     case("convnet", 3, (2, 29, 31), classes=100, multiplier=0.25, smoothing=0.1),
+    case("resnet18", 8, (3, 32, 32), multiplier=0.25, curves=True),
+    case("resnet18-cifar", 8, (3, 16, 16), multiplier=0.25, curves=True),
+    case("squeezenet", 8, (3, 32, 32), multiplier=0.5, curves=True),
+    case("squeezenet-cifar", 4, (3, 16, 16), multiplier=0.5, curves=True),
+    case("shufflenet-v2", 8, (3, 32, 32), multiplier=0.5, curves=True),
+    case("shufflenet-v2-cifar", 4, (3, 16, 16), multiplier=0.5, curves=True),
+    case("mobilenet-v2", 8, (3, 32, 32), multiplier=0.5, curves=True),
+    case("mobilenet-v2-cifar", 4, (3, 16, 16), multiplier=0.5, curves=True),
+    case("efficientnet-b0", 8, (3, 32, 32), multiplier=0.5, curves=True),
+    case("resnet18", 5, (3, 47, 33), classes=7, multiplier=0.5),
+    case("resnet18-cifar", 3, (1, 29, 29), classes=100, multiplier=0.25),
+    case("squeezenet", 3, (3, 71, 53), classes=100),
+    case("squeezenet-cifar", 5, (1, 29, 29), classes=7, multiplier=0.25),
+    case("shufflenet-v2", 5, (3, 61, 45), classes=7),
+    case("shufflenet-v2-cifar", 3, (3, 29, 29), classes=100, multiplier=0.25),
+    case("mobilenet-v2", 5, (3, 51, 37), classes=7),
+    case("mobilenet-v2-cifar", 3, (3, 29, 29), classes=100, multiplier=0.25),
+    case("efficientnet-b0", 5, (3, 45, 37), classes=7, smoothing=0.1),
+    case("efficientnet-b0", 3, (1, 64, 64), classes=100, multiplier=0.5),
+    case("resnet18", 8, (3, 32, 32)),
+    case("resnet18", 4, (3, 64, 64)),
+    case("resnet18-cifar", 4, (3, 32, 32)),
 ]
 
 
@@ -235,7 +243,7 @@ def file_name(c):
 class World:
     """The model, batch and loss of a case in one arithmetic."""
 
-    def __init__(self, c, dtype, mkldnn=True):
+    def __init__(self, c, salt, dtype, mkldnn=True):
         self.mkldnn = mkldnn
         self.smoothing = c["label_smoothing"]
         self.model = build(c["model"], c["channels"], c["height"], c["width"], c["classes"],
@@ -244,9 +252,13 @@ class World:
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(filled_parameter(name, tuple(parameter.shape)))
         self.model = self.model.to(dtype).train()
-        self.x = filled("x", (c["batch"], c["channels"], c["height"], c["width"]), 0.0,
-                        math.sqrt(3.0)).to(dtype)
+        self.size = (c["batch"], c["channels"], c["height"], c["width"])
+        self.dtype = dtype
+        self.take(salt)
         self.y = labels(c["batch"], c["classes"])
+
+    def take(self, salt):
+        self.x = filled(f"x{salt}", self.size, 0.0, math.sqrt(3.0)).to(self.dtype)
 
     def backward(self):
         with torch.backends.mkldnn.flags(enabled=self.mkldnn):
@@ -256,10 +268,59 @@ class World:
             loss.backward()
         return loss.item(), logits.detach()
 
+    def kinks(self):
+        """The inputs of every layer whose gradient jumps: (layer, tensor)."""
+        seen = []
+        layers = (nn.ReLU, nn.ReLU6, nn.MaxPool2d)
+        hooks = [m.register_forward_pre_hook(lambda m, x: seen.append((m, x[0].double().clone())))
+                 for m in self.model.modules() if isinstance(m, layers)]
+        with torch.no_grad(), torch.backends.mkldnn.flags(enabled=self.mkldnn):
+            self.model(self.x)
+        for hook in hooks:
+            hook.remove()
+        return seen
 
-def worlds(c):
+
+def worlds(c, salt):
     """The truth, then the two yardsticks."""
-    return [World(c, torch.float64), World(c, torch.float32), World(c, torch.float32, False)]
+    return [World(c, salt, torch.float64), World(c, salt, torch.float32),
+            World(c, salt, torch.float32, False)]
+
+
+def close_to_kink(layer, x, error):
+    if isinstance(layer, nn.MaxPool2d):
+        pad, stride = layer.padding, layer.stride
+        x = F.pad(x, (pad, pad + stride, pad, pad + stride), value=-1e30)
+        windows = F.unfold(x.flatten(0, 1).unsqueeze(1), layer.kernel_size, stride=stride)
+        first, second = windows.topk(2, dim=1).values.unbind(1)
+        return ((first - second < 2 * error) & (first > error)).sum().item()
+    count = (x.abs() < error).sum().item()
+    return count + ((x - 6).abs() < error).sum().item() if isinstance(layer, nn.ReLU6) else count
+
+
+def close_calls(candidates, salt):
+    """How many inputs are so near to a kink that correct float32 code may take the other side, and
+    then differ from the truth by a whole pixel's gradient."""
+    for world in candidates:
+        world.take(salt)
+    truth, *others = [world.kinks() for world in candidates]
+    total = 0
+    for place, (layer, x) in enumerate(truth):
+        error = max((other[place][1] - x).abs().max().item() for other in others)
+        total += close_to_kink(layer, x, 2 * error)
+    return total
+
+
+def best_salt(c, tries=12):
+    """The batch without close calls, or that with the fewest."""
+    candidates = worlds(c, 0)
+    calls = {}
+    for salt in range(tries):
+        calls[salt] = close_calls(candidates, salt)
+        if calls[salt] == 0:
+            break
+    best = min(calls, key=calls.get)
+    return best, calls[best]
 
 
 def number(value):
@@ -283,14 +344,14 @@ def fingerprint(name, truth, others):
 
 
 OPTIMIZERS = {
-    "sgd": ({"lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4}, torch.optim.SGD),
-    "adamw": ({"lr": 1e-4, "weight_decay": 0.01}, torch.optim.AdamW),
+    "sgd": ({"lr": 0.002, "momentum": 0.9, "weight_decay": 5e-4}, torch.optim.SGD),
+    "adamw": ({"lr": 2e-5, "weight_decay": 0.01}, torch.optim.AdamW),
 }
 
 
-def curve(c, settings, make):
+def curve(c, salt, settings, make):
     losses = []
-    for world in worlds(c):
+    for world in worlds(c, salt):
         optimizer = make(world.model.parameters(), **settings)
         values = []
         for _ in range(CURVE_STEPS):
@@ -303,10 +364,13 @@ def curve(c, settings, make):
 
 
 def golden_step(c):
-    truth, *others = worlds(c)
+    salt, calls = best_salt(c)
+    truth, *others = worlds(c, salt)
     loss, logits = truth.backward()
     other_results = [other.backward() for other in others]
     result = {key: value for key, value in c.items() if key != "curves"}
+    result["salt"] = salt
+    result["close_calls"] = calls
     result["loss"] = number(loss)
     result["loss_error"] = small(max(abs(r[0] - loss) for r in other_results))
     result["logits"] = [number(v) for v in logits.flatten().tolist()]
@@ -322,7 +386,7 @@ def golden_step(c):
         name: fingerprint(name, value, [b[name] for b in buffers[1:]])
         for name, value in buffers[0].items() if not name.endswith("num_batches_tracked")}
     if c["curves"]:
-        result["curves"] = {name: curve(c, *o) for name, o in OPTIMIZERS.items()}
+        result["curves"] = {name: curve(c, salt, *o) for name, o in OPTIMIZERS.items()}
     return result
 
 
@@ -480,7 +544,7 @@ def main():
     def selected(name):
         return not wanted or any(part in name for part in wanted)
 
-    torch.manual_seed(0)
+    torch.set_num_threads(1)  # one order of every sum, on any machine
     if selected("parameters"):
         for entry in PARAMETER_LISTS:
             write_parameter_list(*entry)
@@ -488,8 +552,9 @@ def main():
         write_json(FOLDER / "operations.json", golden_operations())
     for c in CASES:
         if selected(file_name(c)):
-            print(file_name(c), flush=True)
-            write_json(FOLDER / "steps" / f"{file_name(c)}.json", golden_step(c))
+            result = golden_step(c)
+            print(file_name(c), "salt", result["salt"], "close calls", result["close_calls"], flush=True)
+            write_json(FOLDER / "steps" / f"{file_name(c)}.json", result)
 
 
 if __name__ == "__main__":
