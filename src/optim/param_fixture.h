@@ -24,6 +24,14 @@ struct Form {
 };
 inline constexpr Form kForms[] = {
     {WeightForm::kF32, StateForm::kF32},
+    {WeightForm::kF32, StateForm::kInt8},
+    {WeightForm::kF32AndBf16, StateForm::kF32},
+    {WeightForm::kBf16x16, StateForm::kF32},
+    {WeightForm::kBf16x16, StateForm::kBf16},
+    {WeightForm::kBf16x8, StateForm::kBf16},
+    {WeightForm::kBf16x8, StateForm::kInt8},
+    {WeightForm::kF16x8, StateForm::kInt8},
+    {WeightForm::kBf16Stochastic, StateForm::kInt8},
 };
 
 inline std::vector<float> random_floats(size_t count, uint32_t seed, double deviation) {
