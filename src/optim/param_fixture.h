@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "hwy/aligned_allocator.h"
-#include "hwy/targets.h"
 #include "optim/kernel.h"
 #include "optim/update.h"
 
@@ -94,16 +93,5 @@ inline Kernels reference(Rule rule) {
   };
   return kReferences[static_cast<size_t>(rule)];
 }
-
-inline std::vector<int64_t> runnable_targets() { return hwy::SupportedAndGeneratedTargets(); }
-
-// Makes the dispatch take one target while it lives.
-class ForcedTarget {
- public:
-  explicit ForcedTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
-  ~ForcedTarget() { hwy::SetSupportedTargetsForTest(0); }
-  ForcedTarget(const ForcedTarget&) = delete;
-  ForcedTarget& operator=(const ForcedTarget&) = delete;
-};
 
 }  // namespace tri::optim
