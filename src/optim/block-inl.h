@@ -4,6 +4,7 @@
 //   step(d, c, g, w, m, v)       new w, m, v of a scaled gradient
 //   direction(d, c, g, w, m, v)  what measure() takes the norm of
 #include "hwy/highway.h"
+#include "optim/forms-inl.h"
 #include "optim/kernel.h"
 
 #if defined(TRI_OPTIM_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -16,10 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace tri::optim::HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Lanes32 = hn::CappedTag<float, 16>;
-
 // Where the values of a part that is not stored as fp32 live while the block is open.
 struct alignas(64) Scratch {
   float weights[kBlock];
@@ -87,22 +84,13 @@ HWY_INLINE const float* without_nonfinite(const float* grad, float grad_scale, S
   return scratch.grad;
 }
 
-HWY_INLINE float* open_weights(const ParamStorage& storage, size_t at) {
-  return reinterpret_cast<float*>(storage.main) + at;
-}
-
-HWY_INLINE float* open_moment(std::byte* part, size_t at, float* HWY_RESTRICT scratch) {
-  if (part != nullptr) return reinterpret_cast<float*>(part) + at;
-  for (size_t i = 0; i < kBlock; ++i) scratch[i] = 0;
-  return scratch;
-}
-
 template <class StepRule>
 GradStats update_blocks(const Task& task) {
   const Lanes32 d;
   const Coefficients& c = task.coefficients;
   const ParamStorage& storage = task.storage;
   const auto scale = hn::Set(d, c.grad_scale);
+  const NoiseKeys keys(task.noise);
   Scratch scratch;
   Chains chains;
   auto max_abs = hn::Zero(d);
@@ -119,9 +107,9 @@ GradStats update_blocks(const Task& task) {
     stats.nonfinite += nonfinite;
     if (nonfinite != 0) continue;
 
-    float* HWY_RESTRICT weights = open_weights(storage, at);
-    float* HWY_RESTRICT first = open_moment(storage.first, at, scratch.first);
-    float* HWY_RESTRICT second = open_moment(storage.second, at, scratch.second);
+    float* HWY_RESTRICT weights = open_weights(storage, at, scratch.weights);
+    float* HWY_RESTRICT first = open_moment<Moment::kFirst>(storage, at, scratch.first);
+    float* HWY_RESTRICT second = open_moment<Moment::kSecond>(storage, at, scratch.second);
     for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
       auto w = hn::Load(d, weights + i);
       auto m = hn::Load(d, first + i);
@@ -131,6 +119,9 @@ GradStats update_blocks(const Task& task) {
       hn::Store(m, d, first + i);
       if (StepRule::kMoments == 2) hn::Store(v, d, second + i);
     }
+    close_weights(storage, at, weights, keys);
+    close_moment<Moment::kFirst>(storage, at, first, keys);
+    if (StepRule::kMoments == 2) close_moment<Moment::kSecond>(storage, at, second, keys);
   }
   stats.sum = join(chains.sum);
   stats.sum_squares = join(chains.squares);
@@ -155,9 +146,9 @@ Norms measure_blocks(const Task& task) {
     norms.nonfinite += nonfinite;
     if (nonfinite != 0) continue;
 
-    const float* HWY_RESTRICT weights = open_weights(storage, at);
-    const float* HWY_RESTRICT first = open_moment(storage.first, at, scratch.first);
-    const float* HWY_RESTRICT second = open_moment(storage.second, at, scratch.second);
+    const float* HWY_RESTRICT weights = open_weights(storage, at, scratch.weights);
+    const float* HWY_RESTRICT first = open_moment<Moment::kFirst>(storage, at, scratch.first);
+    const float* HWY_RESTRICT second = open_moment<Moment::kSecond>(storage, at, scratch.second);
     for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
       const auto g = hn::Mul(hn::LoadU(d, grad + i), scale);
       const auto r = StepRule::direction(d, c, g, hn::Load(d, weights + i), hn::Load(d, first + i),

@@ -1,18 +1,8 @@
 #include "optim/block_ref.h"
 
+#include "optim/forms_ref.h"
+
 namespace tri::optim {
-namespace {
-
-void open_moment(const std::byte* part, size_t at, float* out) {
-  if (part != nullptr) std::memcpy(out, part + at * sizeof(float), kBlock * sizeof(float));
-}
-
-void close_moment(std::byte* part, size_t at, const float* values) {
-  if (part != nullptr) std::memcpy(part + at * sizeof(float), values, kBlock * sizeof(float));
-}
-
-}  // namespace
-
 size_t BlockRef::open(const Task& task, size_t at) {
   const size_t n = std::min(kBlock, task.begin + task.count - at);
   size_t nonfinite = 0;
@@ -20,16 +10,19 @@ size_t BlockRef::open(const Task& task, size_t at) {
     grad[i] = task.grad[at - task.begin + i] * task.coefficients.grad_scale;
     if (!std::isfinite(grad[i])) ++nonfinite;
   }
-  std::memcpy(weights, task.storage.main + at * sizeof(float), sizeof(weights));
-  open_moment(task.storage.first, at, first);
-  open_moment(task.storage.second, at, second);
+  for (size_t i = 0; i < kBlock; ++i) weights[i] = load_weight_ref(task.storage, at + i);
+  load_moment_ref(task.storage, false, at, first);
+  load_moment_ref(task.storage, true, at, second);
   return nonfinite;
 }
 
 void BlockRef::close(const Task& task, size_t at) const {
-  std::memcpy(task.storage.main + at * sizeof(float), weights, sizeof(weights));
-  close_moment(task.storage.first, at, first);
-  close_moment(task.storage.second, at, second);
+  const NoiseKeys keys(task.noise);
+  for (size_t i = 0; i < kBlock; ++i) {
+    store_weight_ref(task.storage, at + i, weights[i], keys.weights);
+  }
+  store_moment_ref(task.storage, false, at, first, keys.first);
+  store_moment_ref(task.storage, true, at, second, keys.second);
 }
 
 void ChainsRef::add(size_t element, float x) {

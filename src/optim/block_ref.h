@@ -3,7 +3,6 @@
 // for bit. A rule is a struct with step() and direction() over single floats.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "optim/kernel.h"
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "hwy/aligned_allocator.h"
-#include "hwy/targets.h"
 #include "optim/kernel.h"
 #include "optim/update.h"
 
@@ -24,6 +23,14 @@ struct Form {
 };
 inline constexpr Form kForms[] = {
     {WeightForm::kF32, StateForm::kF32},
+    {WeightForm::kF32, StateForm::kInt8},
+    {WeightForm::kF32AndBf16, StateForm::kF32},
+    {WeightForm::kBf16x16, StateForm::kF32},
+    {WeightForm::kBf16x16, StateForm::kBf16},
+    {WeightForm::kBf16x8, StateForm::kBf16},
+    {WeightForm::kBf16x8, StateForm::kInt8},
+    {WeightForm::kF16x8, StateForm::kInt8},
+    {WeightForm::kBf16Stochastic, StateForm::kInt8},
 };
 
 inline std::vector<float> random_floats(size_t count, uint32_t seed, double deviation) {
@@ -86,16 +93,5 @@ inline Kernels reference(Rule rule) {
   };
   return kReferences[static_cast<size_t>(rule)];
 }
-
-inline std::vector<int64_t> runnable_targets() { return hwy::SupportedAndGeneratedTargets(); }
-
-// Makes the dispatch take one target while it lives.
-class ForcedTarget {
- public:
-  explicit ForcedTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
-  ~ForcedTarget() { hwy::SetSupportedTargetsForTest(0); }
-  ForcedTarget(const ForcedTarget&) = delete;
-  ForcedTarget& operator=(const ForcedTarget&) = delete;
-};
 
 }  // namespace tri::optim

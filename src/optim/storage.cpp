@@ -127,17 +127,6 @@ void init_storage(const ParamStorage& storage, std::span<const float> values) {
   write_weights(storage, 0, values);
 }
 
-void read_weights(const ParamStorage& storage, size_t begin, std::span<float> out) noexcept {
-  TRI_CHECK(storage.weight_form == WeightForm::kF32);
-  std::memcpy(out.data(), storage.main + begin * sizeof(float), out.size_bytes());
-}
-
-void write_weights(const ParamStorage& storage, size_t begin,
-                   std::span<const float> values) noexcept {
-  TRI_CHECK(storage.weight_form == WeightForm::kF32);
-  std::memcpy(storage.main + begin * sizeof(float), values.data(), values.size_bytes());
-}
-
 WorkingWeights working_weights(const ParamStorage& storage) {
   switch (storage.weight_form) {
     case WeightForm::kF32:

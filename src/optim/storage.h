@@ -52,11 +52,11 @@ ParamStorage bind(WeightForm weight_form, StateForm state_form, size_t count, si
 // REQUIRES: values.size() == storage.count.
 void init_storage(const ParamStorage& storage, std::span<const float> values);
 
-// Merges all parts of elements [begin, begin + out.size()) to fp32, exactly.
-// REQUIRES: begin a multiple of kBlock; the range ends inside the parameter. Thread-safe.
+// Merges all parts of elements [begin, begin + out.size()) to fp32, exactly. Any range inside the
+// parameter; thread-safe while nobody writes it.
 void read_weights(const ParamStorage& storage, size_t begin, std::span<float> out) noexcept;
 
-// Stores weights, rounded to nearest; the range as above, and a short one ends the parameter.
+// Stores any range of weights, rounded to nearest in every form. Thread-safe on disjoint ranges.
 void write_weights(const ParamStorage& storage, size_t begin,
                    std::span<const float> values) noexcept;
 

@@ -1,0 +1,251 @@
+// Room: optim. Weights and moments of every storage form as fp32, compiled per SIMD target: by
+// vector, and by block. A block that is stored as fp32 is opened in place; any other is decoded to
+// a scratch of kBlock floats and closed into its form. forms_ref.h is the same in scalars.
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "optim/kernel.h"
+#include "simd/convert-inl.h"
+#include "simd/random-inl.h"
+#include "simd/split-inl.h"
+#include "simd/state8-inl.h"
+
+// Per-target include guard.
+#if defined(TRI_OPTIM_FORMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRI_OPTIM_FORMS_INL_H_
+#undef TRI_OPTIM_FORMS_INL_H_
+#else
+#define TRI_OPTIM_FORMS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tri::optim::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace sv = tri::simd::HWY_NAMESPACE;
+using numeric::Format;
+using numeric::NoiseKey;
+using numeric::SplitScheme;
+
+using Lanes32 = hn::CappedTag<float, 16>;
+static_assert(kBlock == numeric::kStateGroup);
+
+template <WeightForm F>
+inline constexpr bool kIsSplit =
+    F == WeightForm::kBf16x16 || F == WeightForm::kBf16x8 || F == WeightForm::kF16x8;
+
+template <WeightForm F>
+inline constexpr SplitScheme kScheme = F == WeightForm::kBf16x16  ? SplitScheme::kBf16Plus16
+                                       : F == WeightForm::kBf16x8 ? SplitScheme::kBf16Plus8
+                                                                  : SplitScheme::kF16Plus8;
+
+// The format of the main part of a form that is not split.
+template <WeightForm F>
+inline constexpr Format kMain = F == WeightForm::kBf16Stochastic ? Format::kBf16 : Format::kF32;
+
+HWY_INLINE uint16_t* high_part(const ParamStorage& storage) {
+  return reinterpret_cast<uint16_t*>(storage.main);
+}
+
+template <WeightForm F>
+HWY_INLINE auto* low_part(const ParamStorage& storage) {
+  return reinterpret_cast<sv::Extra<kScheme<F>>*>(storage.remainder);
+}
+
+// Calls visit with the form as a constant. A branch per block, always predicted; compiling each
+// rule's loop for all pairs of forms would make 18 times the code.
+template <class Visit>
+HWY_INLINE auto by_form(WeightForm form, const Visit& visit) {
+  switch (form) {
+    case WeightForm::kF32:
+      break;
+    case WeightForm::kF32AndBf16:
+      return visit(std::integral_constant<WeightForm, WeightForm::kF32AndBf16>());
+    case WeightForm::kBf16x16:
+      return visit(std::integral_constant<WeightForm, WeightForm::kBf16x16>());
+    case WeightForm::kBf16x8:
+      return visit(std::integral_constant<WeightForm, WeightForm::kBf16x8>());
+    case WeightForm::kF16x8:
+      return visit(std::integral_constant<WeightForm, WeightForm::kF16x8>());
+    case WeightForm::kBf16Stochastic:
+      return visit(std::integral_constant<WeightForm, WeightForm::kBf16Stochastic>());
+  }
+  return visit(std::integral_constant<WeightForm, WeightForm::kF32>());
+}
+
+template <class Visit>
+HWY_INLINE auto by_form(StateForm form, const Visit& visit) {
+  switch (form) {
+    case StateForm::kF32:
+      break;
+    case StateForm::kBf16:
+      return visit(std::integral_constant<StateForm, StateForm::kBf16>());
+    case StateForm::kInt8:
+      return visit(std::integral_constant<StateForm, StateForm::kInt8>());
+  }
+  return visit(std::integral_constant<StateForm, StateForm::kF32>());
+}
+
+// All parts of Lanes(d) weights from `i` on.
+template <WeightForm F, class D>
+HWY_INLINE hn::Vec<D> load_weights(D d, const ParamStorage& storage, size_t i) {
+  if constexpr (kIsSplit<F>) {
+    return sv::merge_load<kScheme<F>>(d, high_part(storage), low_part<F>(storage), i);
+  } else {
+    return sv::load_as_f32<kMain<F>>(d, storage.main, i);
+  }
+}
+
+// n < Lanes(d) of them.
+template <WeightForm F, class D>
+HWY_INLINE hn::Vec<D> load_n_weights(D d, const ParamStorage& storage, size_t i, size_t n) {
+  if constexpr (kIsSplit<F>) {
+    return sv::merge_load_n<kScheme<F>>(d, high_part(storage), low_part<F>(storage), i, n);
+  } else {
+    return sv::load_n_as_f32<kMain<F>>(d, storage.main, i, n);
+  }
+}
+
+// To nearest, in every form.
+template <WeightForm F, class D>
+HWY_INLINE void store_weights(D d, hn::Vec<D> w, const ParamStorage& storage, size_t i) {
+  if constexpr (kIsSplit<F>) {
+    sv::split_store<kScheme<F>>(d, w, high_part(storage), low_part<F>(storage), i);
+  } else {
+    sv::store_from_f32<kMain<F>>(d, w, storage.main, i);
+  }
+  if constexpr (F == WeightForm::kF32AndBf16) {
+    sv::store_from_f32<Format::kBf16>(d, w, storage.working, i);
+  }
+}
+
+template <WeightForm F, class D>
+HWY_INLINE void store_n_weights(D d, hn::Vec<D> w, const ParamStorage& storage, size_t i,
+                                size_t n) {
+  if constexpr (kIsSplit<F>) {
+    sv::split_store_n<kScheme<F>>(d, w, high_part(storage), low_part<F>(storage), i, n);
+  } else {
+    sv::store_n_from_f32<kMain<F>>(d, w, storage.main, i, n);
+  }
+  if constexpr (F == WeightForm::kF32AndBf16) {
+    sv::store_n_from_f32<Format::kBf16>(d, w, storage.working, i, n);
+  }
+}
+
+template <class D>
+HWY_INLINE void store_bf16_stochastic(D d, const float* HWY_RESTRICT block, NoiseKey key,
+                                      std::byte* part, size_t at) {
+  const hn::RebindToUnsigned<D> du;
+  for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+    const auto random = sv::noise(du, key, static_cast<uint32_t>(at + i));
+    sv::store_stochastic<Format::kBf16>(d, hn::Load(d, block + i), random, part, at + i);
+  }
+}
+
+template <WeightForm F>
+HWY_INLINE float* open_weights_as(const ParamStorage& storage, size_t at,
+                                  float* HWY_RESTRICT scratch) {
+  if constexpr (!kIsSplit<F> && kMain<F> == Format::kF32) {
+    return reinterpret_cast<float*>(storage.main) + at;
+  } else {
+    const Lanes32 d;
+    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+      hn::Store(load_weights<F>(d, storage, at + i), d, scratch + i);
+    }
+    return scratch;
+  }
+}
+
+template <WeightForm F>
+HWY_INLINE void close_weights_as(const ParamStorage& storage, size_t at,
+                                 const float* HWY_RESTRICT block, const NoiseKeys& keys) {
+  const Lanes32 d;
+  if constexpr (F == WeightForm::kBf16Stochastic) {
+    store_bf16_stochastic(d, block, keys.weights, storage.main, at);
+  } else if constexpr (F != WeightForm::kF32) {
+    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+      store_weights<F>(d, hn::Load(d, block + i), storage, at + i);
+    }
+  }
+}
+
+enum class Moment { kFirst, kSecond };
+
+HWY_INLINE uint16_t& scale_of(std::byte* scales, size_t at) {
+  return reinterpret_cast<uint16_t*>(scales)[at / kBlock];
+}
+
+template <StateForm F, Moment M>
+HWY_INLINE float* open_moment_as(const ParamStorage& storage, size_t at,
+                                 float* HWY_RESTRICT scratch) {
+  const Lanes32 d;
+  std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
+  std::byte* const scales = M == Moment::kFirst ? storage.first_scale : storage.second_scale;
+  if (part == nullptr) {
+    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) hn::Store(hn::Zero(d), d, scratch + i);
+    return scratch;
+  }
+  if constexpr (F == StateForm::kF32) return reinterpret_cast<float*>(part) + at;
+  for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+    if constexpr (F == StateForm::kBf16) {
+      hn::Store(sv::load_as_f32<Format::kBf16>(d, part, at + i), d, scratch + i);
+    } else if constexpr (M == Moment::kFirst) {
+      const auto* codes = reinterpret_cast<const int8_t*>(part);
+      hn::Store(sv::load_first_moment(d, codes, scale_of(scales, at), at + i), d, scratch + i);
+    } else {
+      const auto* codes = reinterpret_cast<const uint8_t*>(part);
+      hn::Store(sv::load_second_moment(d, codes, scale_of(scales, at), at + i), d, scratch + i);
+    }
+  }
+  return scratch;
+}
+
+template <StateForm F, Moment M>
+HWY_INLINE void close_moment_as(const ParamStorage& storage, size_t at,
+                                const float* HWY_RESTRICT block, const NoiseKeys& keys) {
+  const Lanes32 d;
+  std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
+  std::byte* const scales = M == Moment::kFirst ? storage.first_scale : storage.second_scale;
+  if (part == nullptr) return;
+  if constexpr (F == StateForm::kBf16) {
+    store_bf16_stochastic(d, block, M == Moment::kFirst ? keys.first : keys.second, part, at);
+  } else if constexpr (F == StateForm::kInt8 && M == Moment::kFirst) {
+    auto* codes = reinterpret_cast<int8_t*>(part) + at;
+    scale_of(scales, at) = sv::store_first_moment(d, block, codes);
+  } else if constexpr (F == StateForm::kInt8) {
+    auto* codes = reinterpret_cast<uint8_t*>(part) + at;
+    scale_of(scales, at) = sv::store_second_moment(d, block, codes);
+  }
+}
+
+HWY_INLINE float* open_weights(const ParamStorage& storage, size_t at, float* scratch) {
+  return by_form(storage.weight_form, [&](auto form) HWY_ATTR {
+    return open_weights_as<form.value>(storage, at, scratch);
+  });
+}
+
+HWY_INLINE void close_weights(const ParamStorage& storage, size_t at, const float* block,
+                              const NoiseKeys& keys) {
+  by_form(storage.weight_form,
+          [&](auto form) HWY_ATTR { close_weights_as<form.value>(storage, at, block, keys); });
+}
+
+template <Moment M>
+HWY_INLINE float* open_moment(const ParamStorage& storage, size_t at, float* scratch) {
+  return by_form(storage.state_form, [&](auto form) HWY_ATTR {
+    return open_moment_as<form.value, M>(storage, at, scratch);
+  });
+}
+
+template <Moment M>
+HWY_INLINE void close_moment(const ParamStorage& storage, size_t at, const float* block,
+                             const NoiseKeys& keys) {
+  by_form(storage.state_form,
+          [&](auto form) HWY_ATTR { close_moment_as<form.value, M>(storage, at, block, keys); });
+}
+
+}  // namespace
+}  // namespace tri::optim::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
