@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
-#include <zlib.h>
 
 #include <csignal>
 
@@ -11,20 +10,6 @@ namespace tri::data {
 namespace {
 
 using ::testing::HasSubstr;
-
-Bytes gzipped(const Bytes& bytes) {
-  Bytes packed(bytes.size() + 1000);
-  z_stream stream = {};
-  TRI_CHECK(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  stream.next_in = const_cast<uint8_t*>(bytes.data());
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = packed.data();
-  stream.avail_out = static_cast<uInt>(packed.size());
-  TRI_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
 
 // Images of 3 rows and 2 columns; pixel p of image i is 10 i + p.
 Bytes images(uint32_t count, uint32_t claimed) {

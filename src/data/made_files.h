@@ -1,6 +1,7 @@
 #pragma once
 // Room: data, tests only. Folders and files that tests make for themselves.
 #include <png.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -12,6 +13,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +53,28 @@ class MadeFolder {
 
  private:
   std::string path_;
+};
+
+// A file that lives in memory, for fuzzers: rewriting one on a disk takes milliseconds.
+class MemoryFile {
+ public:
+  MemoryFile() : descriptor_(::memfd_create("made", 0)) { TRI_CHECK(descriptor_ >= 0); }
+  ~MemoryFile() { ::close(descriptor_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+  void write(const Bytes& bytes) const {
+    TRI_CHECK(::ftruncate(descriptor_, 0) == 0);
+    const auto size = static_cast<ssize_t>(bytes.size());
+    TRI_CHECK(::pwrite(descriptor_, bytes.data(), bytes.size(), 0) == size);
+  }
+  void link(const MadeFolder& folder, const std::string& name) const {
+    std::filesystem::create_symlink(path(), folder.path() + "/" + name);
+  }
+
+ private:
+  int descriptor_;
 };
 
 // `format` as of libpng's simplified interface: PNG_FORMAT_GRAY, _RGB, _RGBA, ...
@@ -107,6 +132,27 @@ inline Bytes png_header_only(uint32_t width, uint32_t height) {
   const auto crc = static_cast<uint32_t>(crc32(0, bytes.data() + 12, 17));
   for (size_t i = 0; i < 4; ++i) bytes[29 + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));
   return bytes;
+}
+
+// For fuzzers: `patches` are triples of a place (high byte first) and the byte to put there.
+inline void patch(Bytes& bytes, std::span<const uint8_t> patches) {
+  for (; patches.size() >= 3; patches = patches.subspan(3)) {
+    bytes[(patches[0] * 256u + patches[1]) % bytes.size()] = patches[2];
+  }
+}
+
+inline Bytes gzipped(const Bytes& bytes) {
+  Bytes packed(bytes.size() + 1000);
+  z_stream stream = {};
+  TRI_CHECK(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  stream.next_in = const_cast<uint8_t*>(bytes.data());
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<uInt>(packed.size());
+  TRI_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
 }
 
 inline Bytes filled(size_t size, uint8_t value) { return Bytes(size, value); }

@@ -104,9 +104,11 @@ void Transform::apply(const uint8_t* pixels, uint64_t epoch, uint64_t index, flo
     }
   }
   if (resizer_) {
-    for (size_t i = 0; i < values; ++i) {
-      const float value = resized[i] * scale_[i % channels] + shift_[i % channels];
-      for (size_t repeat = 0; repeat < repeats; ++repeat) *to++ = value;
+    for (const float* from = resized; from != resized + values; from += channels) {
+      for (size_t c = 0; c < channels; ++c) {
+        const float value = from[c] * scale_[c] + shift_[c];
+        for (size_t repeat = 0; repeat < repeats; ++repeat) *to++ = value;
+      }
     }
   }
   if (augment_.cutout > 0) blank(chance.blank_y, chance.blank_x, out);
