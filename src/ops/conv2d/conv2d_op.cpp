@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "ops/conv2d/bias_grad.h"
-#include "ops/conv2d/depthwise.h"
+#include "ops/conv2d/depthwise_op.h"
 #include "ops/conv2d/gather_conv.h"
 #include "ops/operation.h"
 

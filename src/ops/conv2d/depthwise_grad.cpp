@@ -110,11 +110,11 @@ void depthwise_backward_weights(const DepthwiseGradPlan& p, const Source& x, con
       }
       sum_unit(p, p.units[first + unit], channel, x, d, part, workers + worker * p.worker_bytes());
     });
-    pool.run(taps, [&](size_t tap, size_t worker) {
+    pool.run(taps, [&](size_t tap, size_t) {
       const int64_t begin = static_cast<int64_t>(tap) * tap_floats;
       for (size_t unit = 0; unit < chunk; ++unit)
         add_floats(parts + static_cast<int64_t>(unit) * count + begin, tap_floats, sums + begin);
-      if (last) consumer.consume(begin, tap_floats, sums + begin, worker);
+      if (last) consumer.consume(tap, begin, tap_floats, sums + begin);
     });
   }
 }

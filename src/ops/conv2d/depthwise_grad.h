@@ -31,6 +31,7 @@ struct DepthwiseGradPlan {
   size_t chunk_units;          // summed before they are joined
   int64_t in_rows, grad_rows;  // held at a time by a worker
 
+  size_t parts() const { return static_cast<size_t>(geometry.taps()); }  // in which dW is delivered
   size_t shared_bytes() const;  // dW and the sums of a chunk
   size_t worker_bytes() const;  // rows of the input and of the gradient
 };

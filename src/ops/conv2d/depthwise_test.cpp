@@ -69,7 +69,7 @@ void expect_near(const std::vector<double>& want, const std::vector<float>& got,
 
 struct Keep final : GradConsumer {
   explicit Keep(int64_t count) : grad(static_cast<size_t>(count), NAN), taken(grad.size(), 0) {}
-  void consume(int64_t begin, int64_t count, const float* from, size_t) noexcept override {
+  void consume(size_t, int64_t begin, int64_t count, const float* from) noexcept override {
     EXPECT_EQ(begin % 32, 0);
     for (int64_t i = 0; i < count; ++i) {
       grad[static_cast<size_t>(begin + i)] = from[i];

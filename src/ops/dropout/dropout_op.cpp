@@ -20,7 +20,9 @@ class Dropout final : public Operation {
   }
 
  private:
-  DropoutMask mask(const PassArguments& pass) const { return {pass.seed, pass.samples, layer_, rate_}; }
+  DropoutMask mask(const PassArguments& pass) const {
+    return {pass.seed, pass.samples, layer_, rate_};
+  }
 
   RowTiles tiles_;
   uint64_t layer_;
