@@ -176,7 +176,7 @@ void fill_parameter(const nn::Parameter& parameter, std::span<float> values) {
 }
 
 std::string compare(std::string_view name, const Fingerprint& expected,
-                    std::span<const float> values, double slack) {
+                    std::span<const float> values, double slack, double share) {
   if (values.size() != expected.elements)
     return fmt::format("{}: {} elements instead of {}", name, values.size(), expected.elements);
   constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
@@ -191,7 +191,7 @@ std::string compare(std::string_view name, const Fingerprint& expected,
   }
   // An error e moves the norm by at most |e|, and the projection on random numbers of variance 1/3
   // by 0.58 |e| on average: one tolerance serves both.
-  const double tolerance = slack * expected.error_norm + kEpsilon * expected.norm;
+  const double tolerance = slack * expected.error_norm + (share + kEpsilon) * expected.norm;
   const double norm_error = std::abs(std::sqrt(squares) - expected.norm);
   if (norm_error > tolerance)
     return fmt::format("{}: norm {} instead of {}, off by {:.3g}, allowed {:.3g}", name,
@@ -203,7 +203,8 @@ std::string compare(std::string_view name, const Fingerprint& expected,
   for (size_t k = 0; k < expected.samples.size(); ++k) {
     const size_t place = hash(places, k) % values.size();
     const double error = std::abs(static_cast<double>(values[place]) - expected.samples[k]);
-    const double allowed = slack * expected.error_max + kEpsilon * std::abs(expected.samples[k]);
+    const double allowed = slack * expected.error_max + share * expected.norm +
+                           kEpsilon * std::abs(expected.samples[k]);
     if (error > allowed)
       return fmt::format("{}: element {} is {} instead of {}, off by {:.3g}, allowed {:.3g}", name,
                          place, values[place], expected.samples[k], error, allowed);

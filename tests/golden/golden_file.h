@@ -41,10 +41,11 @@ struct Fingerprint {
 };
 
 // Empty if `values`, in PyTorch's layout, agree with the fingerprint: the samples, the projection
-// and the norm within `slack` times PyTorch's own errors, plus a float rounding of each. Otherwise
-// a sentence with the worst.
+// and the norm within `slack` times PyTorch's own errors, a float rounding of each, and `share` of
+// the norm (for steps with close calls; otherwise 0). If not, a sentence with the first that does
+// not.
 std::string compare(std::string_view name, const Fingerprint& expected,
-                    std::span<const float> values, double slack);
+                    std::span<const float> values, double slack, double share = 0.0);
 
 struct Curve {
   double lr = 0, momentum = 0, weight_decay = 0;

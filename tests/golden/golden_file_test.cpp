@@ -57,6 +57,7 @@ TEST(GoldenCompare, AcceptsTheTruthAndNothingElse) {
     std::vector<float> wrong = values;
     wrong[i] += 1e-3f;
     EXPECT_NE(compare("t", print, wrong, 4.0), "") << i;
+    EXPECT_EQ(compare("t", print, wrong, 4.0, 1e-2), "") << i;
     wrong[i] = NAN;
     EXPECT_NE(compare("t", print, wrong, 4.0), "") << i;
   }
