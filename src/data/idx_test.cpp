@@ -75,7 +75,7 @@ TEST_F(IdxTest, RefusesWrongSizes) {
 
 TEST_F(IdxTest, RefusesBrokenGzip) {
   Bytes packed = gzipped(images(2, 2));
-  packed.resize(packed.size() - 9);
+  packed.erase(packed.end() - 9, packed.end());
   folder.write("t10k-images-idx3-ubyte.gz", packed);
   EXPECT_THAT(refusal(), HasSubstr("it ends too early"));
   packed = gzipped(images(2, 2));

@@ -24,7 +24,7 @@ class Transform {
 
   // Crop and mirror act in pixels of src, which is cheaper than after a resize; the square of
   // cutout keeps its share of the image. Threads may share a Transform.
-  // REQUIRES: pixels (H, W, C) of src, out (H, W, C) of dst, scratch_bytes() of scratch.
+  // REQUIRES: pixels (H, W, C) of src, out (H, W, C) of dst, scratch_floats() of scratch.
   void apply(const uint8_t* pixels, uint64_t epoch, uint64_t index, float* out,
              std::span<float> scratch) const noexcept;
 
