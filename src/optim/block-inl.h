@@ -3,6 +3,8 @@
 // step its lanes, closes the block. A rule is a struct with two static functions over lanes:
 //   step(d, c, g, w, m, v)       new w, m, v of a scaled gradient
 //   direction(d, c, g, w, m, v)  what measure() takes the norm of
+#include <cmath>
+
 #include "hwy/highway.h"
 #include "optim/forms-inl.h"
 #include "optim/kernel.h"
@@ -22,7 +24,6 @@ struct alignas(64) Scratch {
   float weights[kBlock];
   float first[kBlock];
   float second[kBlock];
-  float grad[kBlock];
 };
 
 struct alignas(64) Chains {
@@ -54,59 +55,74 @@ HWY_INLINE void add_block(const float* HWY_RESTRICT x, double* HWY_RESTRICT sum,
   }
 }
 
-// The gradient of a whole block; a short one is padded with zeros.
-HWY_INLINE const float* open_grad(const Task& task, size_t offset, Scratch& scratch) {
-  const size_t n = task.count - offset;
-  if (n >= kBlock) return task.grad + offset;
-  for (size_t i = 0; i < kBlock; ++i) scratch.grad[i] = i < n ? task.grad[offset + i] : 0.0f;
-  return scratch.grad;
-}
+// The gradient of one block, its largest magnitude as bits (NaN above inf) lane by lane, and how
+// many of its scaled values are not finite: those are zero here.
+struct Gradient {
+  const float* values;
+  hn::Vec<hn::RebindToSigned<Lanes32>> largest;
+  size_t nonfinite;
+  HWY_ALIGN float edge[kBlock];  // a short or cleaned block
 
-// Number of elements whose scaled gradient is not finite.
-HWY_INLINE size_t count_nonfinite(const float* HWY_RESTRICT grad, float grad_scale) {
-  const Lanes32 d;
-  const auto scale = hn::Set(d, grad_scale);
-  size_t finite = 0;
-  for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
-    finite += hn::CountTrue(d, hn::IsFinite(hn::Mul(hn::LoadU(d, grad + i), scale)));
-  }
-  return kBlock - finite;
-}
+  HWY_INLINE Gradient() : values(nullptr), largest(hn::Zero(hn::RebindToSigned<Lanes32>())) {}
 
-// The gradient with its non-finite elements as zeros, for the statistics of a skipped block.
-HWY_INLINE const float* without_nonfinite(const float* grad, float grad_scale, Scratch& scratch) {
-  const Lanes32 d;
-  for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
-    const auto g = hn::LoadU(d, grad + i);
-    const auto finite = hn::IsFinite(hn::Mul(g, hn::Set(d, grad_scale)));
-    hn::Store(hn::IfThenElseZero(finite, g), d, scratch.grad + i);
+  HWY_INLINE void open(const Task& task, size_t offset, float scale) {
+    const size_t n = task.count - offset;
+    values = task.grad + offset;
+    if (n < kBlock) {
+      for (size_t i = 0; i < kBlock; ++i) edge[i] = i < n ? values[i] : 0.0f;
+      values = edge;
+    }
+    nonfinite = 0;
+    find_largest();
+    const Lanes32 d;
+    // |g| * scale is monotonic in |g|: if the largest is finite, so are all.
+    const auto scaled = hn::Abs(hn::Mul(hn::BitCast(d, largest), hn::Set(d, scale)));
+    const auto inf = hn::BitCast(d, hn::Set(hn::RebindToSigned<Lanes32>(), 0x7f800000));
+    if (!hn::AllTrue(d, hn::Lt(scaled, inf))) clean(scale);
   }
-  return scratch.grad;
-}
+
+ private:
+  HWY_INLINE void find_largest() {
+    const Lanes32 d;
+    const hn::RebindToSigned<Lanes32> di;
+    largest = hn::Zero(di);
+    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+      largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(d, values + i))));
+    }
+  }
+
+  HWY_NOINLINE void clean(float scale) {
+    for (size_t i = 0; i < kBlock; ++i) {
+      const bool finite = std::isfinite(values[i] * scale);
+      nonfinite += finite ? 0 : 1;
+      edge[i] = finite ? values[i] : 0.0f;
+    }
+    values = edge;
+    find_largest();
+  }
+};
 
 template <class StepRule>
 GradStats update_blocks(const Task& task) {
   const Lanes32 d;
-  const Coefficients& c = task.coefficients;
-  const ParamStorage& storage = task.storage;
-  const auto scale = hn::Set(d, c.grad_scale);
+  // Copies: what a narrow store may alias would be loaded again behind each of them.
+  const Coefficients c = task.coefficients;
+  const ParamStorage storage = task.storage;
   const NoiseKeys keys(task.noise);
+  const auto scale = hn::Set(d, c.grad_scale);
   Scratch scratch;
+  Gradient grad;
   Chains chains;
-  auto max_abs = hn::Zero(d);
+  auto largest = grad.largest;
   GradStats stats;
   for (size_t offset = 0; offset < task.count; offset += kBlock) {
-    const size_t at = task.begin + offset;
-    const float* HWY_RESTRICT grad = open_grad(task, offset, scratch);
-    const size_t nonfinite = count_nonfinite(grad, c.grad_scale);
-    if (nonfinite != 0) grad = without_nonfinite(grad, c.grad_scale, scratch);
-    add_block(grad, chains.sum, chains.squares);
-    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
-      max_abs = hn::Max(max_abs, hn::Abs(hn::LoadU(d, grad + i)));
-    }
-    stats.nonfinite += nonfinite;
-    if (nonfinite != 0) continue;
+    grad.open(task, offset, c.grad_scale);
+    add_block(grad.values, chains.sum, chains.squares);
+    largest = hn::Max(largest, grad.largest);
+    stats.nonfinite += grad.nonfinite;
+    if (grad.nonfinite != 0) continue;
 
+    const size_t at = task.begin + offset;
     float* HWY_RESTRICT weights = open_weights(storage, at, scratch.weights);
     float* HWY_RESTRICT first = open_moment<Moment::kFirst>(storage, at, scratch.first);
     float* HWY_RESTRICT second = open_moment<Moment::kSecond>(storage, at, scratch.second);
@@ -114,7 +130,7 @@ GradStats update_blocks(const Task& task) {
       auto w = hn::Load(d, weights + i);
       auto m = hn::Load(d, first + i);
       auto v = hn::Load(d, second + i);
-      StepRule::step(d, c, hn::Mul(hn::LoadU(d, grad + i), scale), w, m, v);
+      StepRule::step(d, c, hn::Mul(hn::LoadU(d, grad.values + i), scale), w, m, v);
       hn::Store(w, d, weights + i);
       hn::Store(m, d, first + i);
       if (StepRule::kMoments == 2) hn::Store(v, d, second + i);
@@ -125,7 +141,7 @@ GradStats update_blocks(const Task& task) {
   }
   stats.sum = join(chains.sum);
   stats.sum_squares = join(chains.squares);
-  stats.max_abs = hn::GetLane(hn::MaxOfLanes(d, max_abs));
+  stats.max_abs = hn::GetLane(hn::MaxOfLanes(d, hn::BitCast(d, largest)));
   return stats;
 }
 
@@ -136,21 +152,21 @@ Norms measure_blocks(const Task& task) {
   const ParamStorage& storage = task.storage;
   const auto scale = hn::Set(d, c.grad_scale);
   Scratch scratch;
-  alignas(64) float direction[kBlock];
+  HWY_ALIGN float direction[kBlock];
+  Gradient grad;
   Chains of_weights, of_direction;
   Norms norms;
   for (size_t offset = 0; offset < task.count; offset += kBlock) {
-    const size_t at = task.begin + offset;
-    const float* HWY_RESTRICT grad = open_grad(task, offset, scratch);
-    const size_t nonfinite = count_nonfinite(grad, c.grad_scale);
-    norms.nonfinite += nonfinite;
-    if (nonfinite != 0) continue;
+    grad.open(task, offset, c.grad_scale);
+    norms.nonfinite += grad.nonfinite;
+    if (grad.nonfinite != 0) continue;
 
+    const size_t at = task.begin + offset;
     const float* HWY_RESTRICT weights = open_weights(storage, at, scratch.weights);
     const float* HWY_RESTRICT first = open_moment<Moment::kFirst>(storage, at, scratch.first);
     const float* HWY_RESTRICT second = open_moment<Moment::kSecond>(storage, at, scratch.second);
     for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
-      const auto g = hn::Mul(hn::LoadU(d, grad + i), scale);
+      const auto g = hn::Mul(hn::LoadU(d, grad.values + i), scale);
       const auto r = StepRule::direction(d, c, g, hn::Load(d, weights + i), hn::Load(d, first + i),
                                          hn::Load(d, second + i));
       hn::Store(r, d, direction + i);
