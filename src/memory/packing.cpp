@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace tri::memory {
 namespace {
@@ -9,8 +10,9 @@ namespace {
 using Order = std::vector<uint32_t>;
 
 // Work is bounded by counted steps, never by a clock: the plan must not depend on the machine.
-// A step is one placed block looked at, about 1 ns.
-constexpr size_t kEffort = 2'000'000;
+// A step is one placed block looked at, about 2 ns.
+constexpr size_t kEffort = 1'000'000;
+constexpr size_t kRounds = 10;  // from one start; what has not fitted by then seldom does
 
 size_t align_up(size_t offset, size_t alignment) {
   return (offset + alignment - 1) & ~(alignment - 1);
@@ -54,6 +56,7 @@ Packed place_all(const std::vector<Block>& blocks, const Order& order, size_t to
                  size_t& steps) {
   Packed packed{std::vector<size_t>(blocks.size()), 0};
   Shelf standing(blocks.size()), hanging(blocks.size());
+  steps += 4 * blocks.size();  // sorting in, and a round's own work
   for (const uint32_t i : order) {
     const Block& block = blocks[i];
     size_t offset = top;
@@ -93,30 +96,50 @@ std::vector<size_t> fullest(const std::vector<Block>& blocks, const std::vector<
   return most;
 }
 
-template <class Less>
-Order sorted(size_t blocks, const Less& less) {
-  Order order(blocks);
-  std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(), less);
-  return order;
-}
-
+// Both begin with the saved blocks as they are written, the longer-lived below. Then the transients
+// that are hardest to move: those that join many ticks, and those at ticks that have no slack.
 std::vector<Order> first_orders(const std::vector<Block>& blocks, const std::vector<size_t>& live) {
   const std::vector<size_t> most = fullest(blocks, live);
-  const auto stack_then_fullest = [&](uint32_t a, uint32_t b) {
-    const Block &lhs = blocks[a], &rhs = blocks[b];
-    if (lhs.from_top != rhs.from_top) return rhs.from_top;
-    if (!lhs.from_top) {
-      return lhs.first != rhs.first ? lhs.first < rhs.first : lhs.last > rhs.last;
-    }
-    return most[a] != most[b] ? most[a] > most[b] : lhs.bytes > rhs.bytes;
+  const auto order = [&](bool longest_first) {
+    Order sorted(blocks.size());
+    std::iota(sorted.begin(), sorted.end(), 0U);
+    std::stable_sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
+      const Block &lhs = blocks[a], &rhs = blocks[b];
+      if (lhs.from_top != rhs.from_top) return rhs.from_top;
+      if (!lhs.from_top) return std::pair(lhs.first, rhs.last) < std::pair(rhs.first, lhs.last);
+      const uint32_t lhs_life = lhs.last - lhs.first, rhs_life = rhs.last - rhs.first;
+      if (longest_first && lhs_life != rhs_life) return lhs_life > rhs_life;
+      return std::pair(most[a], lhs.bytes) > std::pair(most[b], rhs.bytes);
+    });
+    return sorted;
   };
-  const auto largest = [&](uint32_t a, uint32_t b) { return blocks[a].bytes > blocks[b].bytes; };
-  const auto longest = [&](uint32_t a, uint32_t b) {
-    return blocks[a].last - blocks[a].first > blocks[b].last - blocks[b].first;
-  };
-  return {sorted(blocks.size(), stack_then_fullest), sorted(blocks.size(), largest),
-          sorted(blocks.size(), longest)};
+  return {order(true), order(false)};
+}
+
+void move_to_front(const Order& failed, Order& order) {
+  std::vector<bool> urgent(order.size());
+  for (const uint32_t i : failed) urgent[i] = true;
+  std::stable_partition(order.begin(), order.end(), [&](uint32_t i) { return !urgent[i]; });
+  std::copy(failed.begin(), failed.end(), order.end() - static_cast<ptrdiff_t>(failed.size()));
+  std::rotate(order.begin(), order.end() - static_cast<ptrdiff_t>(failed.size()), order.end());
+}
+
+// Numbers that are the same everywhere (Knuth's MMIX generator).
+struct Dice {
+  uint64_t state = 1;
+  size_t below(size_t n) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<size_t>(state >> 33) % n;
+  }
+};
+
+// Moving the failed to the front may run in circles. Another order among them and now and then the
+// other end of the arena lead out of it.
+void shake(Order& failed, std::vector<Block>& turned, Dice& dice) {
+  for (const uint32_t i : failed) {
+    if (dice.below(4) == 0) turned[i].from_top = !turned[i].from_top;
+  }
+  for (size_t k = 1; k < failed.size(); ++k) std::swap(failed[k], failed[dice.below(k + 1)]);
 }
 
 }  // namespace
@@ -142,17 +165,20 @@ Packed pack(const std::vector<Block>& blocks, const std::vector<size_t>& live) {
   const size_t top = align_up(*std::max_element(live.begin(), live.end()), alignment);
 
   Packed best;
-  std::vector<Order> orders = first_orders(blocks, live);
-  for (size_t round = 0, spent = 0; spent < kEffort; ++round) {
-    for (Order& order : orders) {
+  Dice dice;
+  const std::vector<Order> first = first_orders(blocks, live);
+  for (size_t start = 0, spent = 0; spent < kEffort; ++start) {
+    // The orders take turns, as the effort may end early in a large plan.
+    std::vector<Order> orders = first;
+    std::vector<Block> turned = blocks;
+    for (size_t round = 0; round < kRounds * orders.size() && spent < kEffort; ++round) {
+      Order& order = orders[round % orders.size()];
       Order failed;
-      Packed packed = place_all(blocks, order, top, failed, spent);
-      spent += blocks.size();
+      Packed packed = place_all(turned, order, top, failed, spent);
       if (best.offsets.empty() || packed.arena_bytes < best.arena_bytes) best = std::move(packed);
       if (failed.empty()) return best;
-      std::vector<bool> urgent(blocks.size());
-      for (const uint32_t i : failed) urgent[i] = true;
-      std::stable_partition(order.begin(), order.end(), [&](uint32_t i) { return urgent[i]; });
+      if (start > 0) shake(failed, turned, dice);
+      move_to_front(failed, order);
     }
   }
   return best;

@@ -50,7 +50,7 @@ struct Plan {
 
 // Fits everything under lower_bound where it can: saved buffers as a stack from the bottom,
 // transients from the top, those alive at full ticks first. What does not fit goes to the front of
-// the line and all is placed anew, until everything fits or the effort is spent; the best plan
+// the line and all is placed anew, until everything fits or a fixed effort is spent; the best plan
 // wins. Greedy, because the batch policy solves it once per candidate batch size and must not stall
 // a step: about 1 ms for 1000 buffers. planner_test.cpp watches the distance to lower_bound.
 // Not thread-safe.

@@ -1,0 +1,94 @@
+#include "memory/accounting.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+namespace tri::memory {
+namespace {
+
+RC_GTEST_PROP(Ledger, peaks_are_exact, ()) {
+  Ledger ledger;
+  KindBytes held, peak;
+  size_t peak_total = 0;
+  const auto steps = *rc::gen::inRange(0, 200);
+  for (int step = 0; step < steps; ++step) {
+    const Kind kind = *rc::gen::elementOf(std::vector(kKinds.begin(), kKinds.end()));
+    const auto action = *rc::gen::inRange(0, 20);
+    if (action == 0) {
+      ledger.reset_peak();
+      peak = held;
+      peak_total = held.total();
+    } else if (action < 12) {
+      const auto bytes = *rc::gen::inRange<size_t>(0, 1000);
+      ledger.bind(kind, bytes);
+      held[kind] += bytes;
+    } else {
+      const auto bytes = *rc::gen::inRange<size_t>(0, held[kind] + 1);
+      ledger.unbind(kind, bytes);
+      held[kind] -= bytes;
+    }
+    peak[kind] = std::max(peak[kind], held[kind]);
+    peak_total = std::max(peak_total, held.total());
+    RC_ASSERT(ledger.current() == held);
+    RC_ASSERT(ledger.current_bytes() == held.total());
+    RC_ASSERT(ledger.peak() == peak);
+    RC_ASSERT(ledger.peak_bytes() == peak_total);
+  }
+}
+
+TEST(Ledger, counts_from_several_threads) {
+  Ledger ledger;
+  constexpr size_t kThreads = 4, kRounds = 2000, kBytes = 3;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (size_t round = 0; round < kRounds; ++round) {
+        ledger.bind(Kind::kData, 100);
+        ledger.bind(Kind::kScratch, kBytes);
+        ledger.unbind(Kind::kData, 100);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ledger.current()[Kind::kData], 0U);
+  EXPECT_EQ(ledger.current()[Kind::kScratch], kThreads * kRounds * kBytes);
+  EXPECT_GE(ledger.peak()[Kind::kData], 100U);
+  EXPECT_LE(ledger.peak()[Kind::kData], kThreads * 100);
+  EXPECT_GE(ledger.peak_bytes(), ledger.current_bytes());
+}
+
+TEST(Ledger, a_booking_ends_with_its_owner) {
+  Ledger ledger;
+  {
+    Booking first(ledger, Kind::kWeights, 10);
+    Booking second(ledger, Kind::kState, 5);
+    EXPECT_EQ(ledger.current_bytes(), 15U);
+    first = std::move(second);
+    EXPECT_EQ(ledger.current_bytes(), 5U);
+    Booking third = std::move(first);
+    EXPECT_EQ(ledger.current()[Kind::kState], 5U);
+    third = Booking();
+    EXPECT_EQ(ledger.current_bytes(), 0U);
+    second = Booking(ledger, Kind::kData, 7);
+  }
+  EXPECT_EQ(ledger.current_bytes(), 0U);
+  EXPECT_EQ(ledger.peak_bytes(), 15U);
+}
+
+TEST(LedgerDeath, giving_back_more_than_was_bound_aborts) {
+  Ledger ledger;
+  ledger.bind(Kind::kData, 1);
+  EXPECT_DEATH(ledger.unbind(Kind::kData, 2), "2 bytes given back, 1 bound");
+}
+
+TEST(Kind, every_kind_has_a_name) {
+  for (const Kind kind : kKinds) EXPECT_FALSE(name(kind).empty());
+}
+
+}  // namespace
+}  // namespace tri::memory
