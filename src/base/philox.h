@@ -3,8 +3,8 @@
 // al., "Parallel random numbers: as easy as 1, 2, 3", 2011). No state is shared or saved, so any
 // thread, tile or resumed run can draw any number again.
 #include <array>
-#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <numbers>
 #include <utility>

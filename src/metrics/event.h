@@ -37,8 +37,7 @@ class Value {
     text_ += ']';
   }
 
-  const std::string& text() const& { return text_; }
-  std::string&& text() && { return std::move(text_); }
+  const std::string& text() const { return text_; }
 
  private:
   std::string text_;

@@ -4,6 +4,7 @@
 // A killed process loses nothing; after a power cut resume() repairs the end of the file.
 #include <cstdint>
 #include <filesystem>
+#include <utility>
 
 #include "metrics/event.h"
 #include "tri/result.h"
