@@ -48,10 +48,14 @@ constexpr uint32_t kBeyond = 0x7fffffff;  // a code larger than any, for inf and
 }  // namespace
 
 Encoded encode(Format format, float value, Rounding rounding) noexcept {
-  const FormatSpec& s = spec(format);
+  if (format != Format::kF32) return encode(spec(format), value, rounding);
+  const auto word = std::bit_cast<uint32_t>(value);
+  return {word, (word & 0x7fffffff) >= 0x7f800000, false};
+}
+
+Encoded encode(const FormatSpec& s, float value, Rounding rounding) noexcept {
   const auto word = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = word & 0x7fffffff;
-  if (format == Format::kF32) return {word, magnitude >= 0x7f800000, false};
   if (magnitude >= 0x7f800000) return finish(s, word, kBeyond);
 
   const Placed p = place(s, magnitude);
@@ -82,9 +86,13 @@ Encoded encode_stochastic(Format format, float value, uint32_t random) noexcept 
 }
 
 float decode(Format format, uint32_t bits) noexcept {
-  const FormatSpec& s = spec(format);
   if (format == Format::kF32) return std::bit_cast<float>(bits);
-  if (format == Format::kBf16) return std::bit_cast<float>(bits << 16);
+  return decode(spec(format), bits);
+}
+
+float decode(const FormatSpec& s, uint32_t bits) noexcept {
+  // The exponents of fp32: the code is its upper part, NaN as it is.
+  if (s.bias == 127) return std::bit_cast<float>(bits << (23 - s.mantissa_bits));
 
   const int width = s.exponent_bits + s.mantissa_bits;
   const uint32_t sign = bits >> width << 31;

@@ -35,6 +35,10 @@ inline Encoded encode(Format format, float value) noexcept {
   return encode(format, value, storage_rounding(format));
 }
 
+// The same for any format with at most 8 exponent and 22 mantissa bits, such as the 24-bit ones of
+// split.h.
+Encoded encode(const FormatSpec& s, float value, Rounding rounding) noexcept;
+
 // Rounds up in magnitude with the probability of the dropped fraction, given `random` uniform over
 // 32 bits. Normal results are exactly unbiased: no more bits are dropped than are drawn. Among
 // subnormals the fraction is cut to 31 - mantissa_bits bits first, a bias toward zero below 2^-21
@@ -44,5 +48,6 @@ Encoded encode_stochastic(Format format, float value, uint32_t random) noexcept;
 // Exact for every code. An fp16 signalling NaN becomes quiet, as the hardware does it.
 // REQUIRES: bits < 2^(8 storage_bytes).
 float decode(Format format, uint32_t bits) noexcept;
+float decode(const FormatSpec& s, uint32_t bits) noexcept;
 
 }  // namespace tri::numeric

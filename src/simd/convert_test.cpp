@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "numeric/round.h"
-#include "simd/target.h"
+#include "simd/target_fixture.h"
 
 namespace tri::simd {
 namespace {
@@ -37,29 +37,19 @@ std::vector<float> dense_samples() {
   return samples;
 }
 
-// One test body per runnable target, on which it has to run indeed.
-class ConvertTest : public testing::TestWithParam<std::string_view> {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(force_target(GetParam()).has_value());
-    ASSERT_EQ(active_target(), GetParam());
-  }
-  void TearDown() override { ASSERT_TRUE(force_target("auto").has_value()); }
-};
+class ConvertTest : public TargetTest {};
+TRI_FOR_EACH_TARGET(ConvertTest);
 
-class EachFormat {
- public:
-  template <class Fn>
-  static void run(Fn fn) {
-    for (size_t f = 0; f < numeric::kFormats; ++f) {
-      SCOPED_TRACE(numeric::kSpecs[f].name);
-      fn(static_cast<Format>(f));
-    }
+template <class Fn>
+void for_each_format(Fn fn) {
+  for (size_t f = 0; f < numeric::kFormats; ++f) {
+    SCOPED_TRACE(numeric::kSpecs[f].name);
+    fn(static_cast<Format>(f));
   }
-};
+}
 
 TEST_P(ConvertTest, DecodesEveryCode) {
-  EachFormat::run([](Format format) {
+  for_each_format([](Format format) {
     const size_t bytes = numeric::storage_bytes(format);
     const size_t n = bytes == 1 ? 256 : 65536;
     std::vector<uint32_t> codes(n);
@@ -80,7 +70,7 @@ TEST_P(ConvertTest, DecodesEveryCode) {
 
 TEST_P(ConvertTest, EncodesAsTheReference) {
   const std::vector<float> src = dense_samples();
-  EachFormat::run([&](Format format) {
+  for_each_format([&](Format format) {
     std::vector<unsigned char> dst(src.size() * numeric::storage_bytes(format));
     const ConvertCounts counts = encode(format, src.data(), dst.data(), src.size());
     ConvertCounts expected;
@@ -99,7 +89,7 @@ TEST_P(ConvertTest, EncodesStochasticallyAsTheReference) {
   const std::vector<float> src = dense_samples();
   const numeric::NoiseKey key = numeric::noise_key(7, 11, 13);
   constexpr uint32_t kFirst = 0xfff00000;
-  EachFormat::run([&](Format format) {
+  for_each_format([&](Format format) {
     std::vector<unsigned char> dst(src.size() * numeric::storage_bytes(format));
     const ConvertCounts counts =
         encode_stochastic(format, src.data(), dst.data(), src.size(), key, kFirst);
@@ -120,7 +110,7 @@ TEST_P(ConvertTest, EncodesStochasticallyAsTheReference) {
 TEST_P(ConvertTest, TouchesNothingOutsideItsArrays) {
   constexpr unsigned char kGuard = 0xa5;
   constexpr size_t kMost = 35;
-  EachFormat::run([&](Format format) {
+  for_each_format([&](Format format) {
     const size_t bytes = numeric::storage_bytes(format);
     for (size_t n = 0; n <= kMost; ++n) {
       for (size_t offset = 0; offset < 3; ++offset) {
@@ -142,23 +132,6 @@ TEST_P(ConvertTest, TouchesNothingOutsideItsArrays) {
       }
     }
   });
-}
-
-INSTANTIATE_TEST_SUITE_P(Targets, ConvertTest, testing::ValuesIn(runnable_targets()),
-                         [](const auto& target) { return std::string(target.param); });
-
-TEST(Target, ListsAreConsistent) {
-  EXPECT_FALSE(runnable_targets().empty());
-  EXPECT_EQ(active_target(), runnable_targets().front());
-  EXPECT_GE(compiled_targets().size(), runnable_targets().size());
-}
-
-TEST(Target, RefusesAnUnknownName) {
-  const Result<void> answer = force_target("MMX");
-  ASSERT_FALSE(answer.has_value());
-  EXPECT_EQ(answer.error().code, ErrorCode::kInvalid);
-  EXPECT_NE(answer.error().message.find("\"MMX\""), std::string::npos);
-  EXPECT_EQ(active_target(), runnable_targets().front());
 }
 
 }  // namespace

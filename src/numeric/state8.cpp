@@ -1,0 +1,66 @@
+#include "numeric/state8.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tri::numeric {
+namespace {
+
+uint32_t magnitude(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffff; }
+
+float widen(uint16_t scale) { return std::bit_cast<float>(uint32_t{scale} << 16); }
+
+// To the nearest integer, ties to even: the ulp of the sum is 1. REQUIRES: |x| < 2^22.
+float nearest(float x) {
+  constexpr float kMagic = 0x1.8p23f;
+  return (x + kMagic) - kMagic;
+}
+
+}  // namespace
+
+uint16_t encode_first_moment(const float* src, size_t n, int8_t* codes) noexcept {
+  TRI_DCHECK(n <= kStateGroup, "n = {}", n);
+  uint32_t largest = 0;
+  for (size_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(src[i]));
+  const uint16_t scale = state_scale(largest);
+  for (size_t i = 0; i < n; ++i) {
+    const float y = scale_divides(scale) ? src[i] / widen(scale) : 0.0f;
+    const float companded = (y + y) / (1.0f + std::fabs(y));
+    codes[i] = static_cast<int8_t>(nearest(companded * 127.0f));
+  }
+  return scale;
+}
+
+void decode_first_moment(const int8_t* codes, uint16_t scale, size_t n, float* dst) noexcept {
+  constexpr float kStep = 1.0f / 127.0f;
+  for (size_t i = 0; i < n; ++i) {
+    const float companded = static_cast<float>(codes[i]) * kStep;
+    dst[i] = companded / (2.0f - std::fabs(companded)) * widen(scale);
+  }
+}
+
+uint16_t encode_second_moment(const float* src, size_t n, uint8_t* codes) noexcept {
+  TRI_DCHECK(n <= kStateGroup, "n = {}", n);
+  uint32_t largest = 0;
+  for (size_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(std::sqrt(src[i])));
+  const uint16_t scale = state_scale(largest);
+  for (size_t i = 0; i < n; ++i) {
+    const float y = scale_divides(scale) ? std::sqrt(src[i]) / widen(scale) : 0.0f;
+    const float least = y > 0.0f ? 1.0f : 0.0f;
+    codes[i] = static_cast<uint8_t>(std::max(nearest(y * 255.0f), least));
+  }
+  return scale;
+}
+
+void decode_second_moment(const uint8_t* codes, uint16_t scale, size_t n, float* dst) noexcept {
+  constexpr float kStep = 1.0f / 255.0f;
+  for (size_t i = 0; i < n; ++i) {
+    const float root = static_cast<float>(codes[i]) * kStep * widen(scale);
+    dst[i] = root * root;
+  }
+}
+
+}  // namespace tri::numeric

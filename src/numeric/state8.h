@@ -1,0 +1,41 @@
+#pragma once
+// Room: numeric. In: 32 neighbouring values of optimizer state. Out: one byte each and one bf16
+// scale for the group, 8.5 bits per value; and back.
+//
+// Note [State in 8 bits]: the scale is the largest magnitude of the group, rounded up to bf16, so
+// that no value exceeds it; bf16 rather than fp16, whose range ends at 6e-8 while gradients do not.
+//   first moment   y = x / scale in [-1, 1], companded by 2y / (1 + |y|), times 127: fine steps
+//                  near zero, where most values are. Error at most scale / 500 there, scale / 126
+//                  at the ends.
+//   second moment  y = sqrt(v) / scale in [0, 1], times 255. A value above zero keeps a code above
+//                  zero: a zero here would divide the first moment by epsilon alone. Error of
+//                  sqrt(v) at most scale / 509, and scale / 255 below the first code.
+// A group with a value that is not finite gets kPoisonedScale and decodes to NaN throughout.
+// Only exactly rounded operations are used, none fused: simd/state8-inl.h gives the same bits.
+#include <cstddef>
+#include <cstdint>
+
+namespace tri::numeric {
+
+inline constexpr size_t kStateGroup = 32;
+inline constexpr uint16_t kPoisonedScale = 0x7fc0;  // NaN
+
+// n <= kStateGroup values; a short last group is treated as if filled with zeros. Return the scale.
+uint16_t encode_first_moment(const float* src, size_t n, int8_t* codes) noexcept;
+// REQUIRES: values are not negative.
+uint16_t encode_second_moment(const float* src, size_t n, uint8_t* codes) noexcept;
+
+void decode_first_moment(const int8_t* codes, uint16_t scale, size_t n, float* dst) noexcept;
+void decode_second_moment(const uint8_t* codes, uint16_t scale, size_t n, float* dst) noexcept;
+
+// The scale for a group whose largest magnitude has these fp32 bits.
+constexpr uint16_t state_scale(uint32_t largest) {
+  if (largest >= 0x7f800000) return kPoisonedScale;
+  const uint32_t up = (largest + 0xffff) >> 16;
+  return static_cast<uint16_t>(up < 0x7f80 ? up : 0x7f7f);
+}
+
+// Otherwise all codes are zero, and there is nothing to divide by.
+constexpr bool scale_divides(uint16_t scale) { return scale != 0 && scale != kPoisonedScale; }
+
+}  // namespace tri::numeric
