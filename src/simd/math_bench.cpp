@@ -1,0 +1,70 @@
+// Elements per second of the vector functions on one core, in cache, beside the C library's expf.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/math_bench.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tri::simd::HWY_NAMESPACE {
+namespace {
+
+// n is a multiple of every vector length.
+#define TRI_MATH_ARRAY(name)                                     \
+  void name##_array(const float* src, float* dst, size_t n) {    \
+    const hn::ScalableTag<float> df;                             \
+    for (size_t i = 0; i < n; i += hn::Lanes(df)) {              \
+      hn::StoreU(name(df, hn::LoadU(df, src + i)), df, dst + i); \
+    }                                                            \
+  }
+TRI_MATH_ARRAY(exp)
+TRI_MATH_ARRAY(sigmoid)
+TRI_MATH_ARRAY(silu)
+TRI_MATH_ARRAY(silu_derivative)
+#undef TRI_MATH_ARRAY
+
+}  // namespace
+}  // namespace tri::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tri::simd {
+
+HWY_EXPORT(exp_array);
+HWY_EXPORT(sigmoid_array);
+HWY_EXPORT(silu_array);
+HWY_EXPORT(silu_derivative_array);
+
+namespace {
+
+void expf_array(const float* src, float* dst, size_t n) {
+  for (size_t i = 0; i < n; ++i) dst[i] = std::exp(src[i]);
+}
+
+template <class Fn>
+void math_bench(benchmark::State& state, Fn fn) {
+  constexpr size_t kElements = 4096;
+  std::vector<float> src(kElements), dst(kElements);
+  for (size_t i = 0; i < kElements; ++i) src[i] = static_cast<float>(i) * 0x1p-8f - 8.0f;
+  for (auto _ : state) {
+    fn(src.data(), dst.data(), kElements);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(kElements));
+}
+
+BENCHMARK_CAPTURE(math_bench, expf_of_the_c_library, expf_array);
+BENCHMARK_CAPTURE(math_bench, exp, HWY_DYNAMIC_DISPATCH(exp_array));
+BENCHMARK_CAPTURE(math_bench, sigmoid, HWY_DYNAMIC_DISPATCH(sigmoid_array));
+BENCHMARK_CAPTURE(math_bench, silu, HWY_DYNAMIC_DISPATCH(silu_array));
+BENCHMARK_CAPTURE(math_bench, silu_derivative, HWY_DYNAMIC_DISPATCH(silu_derivative_array));
+
+}  // namespace
+}  // namespace tri::simd
+#endif  // HWY_ONCE
