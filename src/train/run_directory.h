@@ -1,0 +1,34 @@
+#pragma once
+// Room: train. Where a run keeps its files. In: the configuration. Out: a directory that exists and
+// can be written. Knows the names of the files, not what is in them.
+#include <string>
+
+#include "tri/config.h"
+#include "tri/result.h"
+
+namespace tri::train {
+
+// A directory and the names in it.
+struct RunDirectory {
+  std::string path;
+
+  std::string config() const { return path + "/config.toml"; }
+  std::string metrics() const { return path + "/metrics.jsonl"; }
+  std::string summary() const { return path + "/summary.json"; }
+  std::string report() const { return path + "/report.html"; }
+  std::string last() const { return path + "/checkpoints/last"; }
+  std::string best() const { return path + "/checkpoints/best"; }
+};
+
+// "resnet18-fashion-mnist-triaccel-0"
+std::string run_name(const Config& config);
+
+// For a new run. An explicit --out is made or reused, unless it holds a checkpoint: that would be
+// lost, so kInvalid points to --resume. Otherwise BASE/NAME, or the first free of BASE/NAME-2,
+// BASE/NAME-3, ...: two runs started at once get two directories.
+Result<RunDirectory> make_run_directory(const Config& config, const std::string& base = "runs");
+
+// For --resume: a directory with a last checkpoint. kInvalid if there is none.
+Result<RunDirectory> find_run_directory(const std::string& path);
+
+}  // namespace tri::train
