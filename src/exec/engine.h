@@ -75,10 +75,9 @@ class Engine {
   const StepReport& train(size_t buffer, uint64_t step, base::ThreadPool& pool);
 
   // Loss and ranks of the first `count` <= eval_samples samples in `buffer`, statistics frozen.
-  // The logits are left in logits().
   const StepReport& evaluate(size_t buffer, int64_t count, base::ThreadPool& pool);
 
-  // Of the last train() or evaluate(), (N, classes).
+  // (N, classes), of the last evaluate(), or of the last train() with StepSpec::update == false.
   void logits(std::span<float> out) const;
   // In PyTorch's order; only with StepMode::kAfter and StepSpec::update == false.
   void gradient(size_t parameter, std::span<float> out) const;

@@ -337,7 +337,8 @@ void StepBuilder::step_vectors(int weight, int bias, const std::string& name, co
 void StepBuilder::update_after() {
   if (!plan_.spec.update) {
     for (const int buffer : plan_.gradients) touch(buffer);
-    add_tick("gradients stay", Phase::kUpdate, [](StepRun&) {});
+    touch_value(graph_.logits);
+    add_tick("kept", Phase::kUpdate, [](StepRun&) {});
     return;
   }
   for (size_t p = 0; p < parameters_.size(); ++p) {

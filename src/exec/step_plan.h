@@ -40,7 +40,7 @@ struct StepSpec {
   size_t threads = 1;
   bool training = true;  // false: forward and loss only, with running statistics
   StepMode mode = StepMode::kAfter;
-  bool update = true;  // false with kAfter: gradients are left for the caller to read
+  bool update = true;  // false with kAfter: gradients and logits are left for the caller to read
   optim::Rule rule = optim::Rule::kSgd;
   float label_smoothing = 0.0f;
   std::vector<LayerFormats> formats;  // by layer; empty: fp32 throughout

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "exec/engine.h"
-#include "golden_file.h"
+#include "golden/golden_file.h"
 
 namespace tri::golden {
 namespace {
