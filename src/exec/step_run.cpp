@@ -57,6 +57,7 @@ ops::GradSource StepRun::grad_source(int t) const {
     grad.a = norm.a;
     grad.b = norm.b;
     grad.c = norm.c;
+    grad.mean = norm_batch(tensor.norm).mean;
   }
   return grad;
 }

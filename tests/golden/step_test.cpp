@@ -14,6 +14,9 @@ namespace {
 // Another order of the same additions moves a result about as far as PyTorch's own order does; four
 // times that covers the networks' depth, and kinks are counted in the files.
 constexpr double kSlack = 4.0;
+// PyTorch's error is one draw, and a small tensor's may happen to be nearly none: eight roundings
+// of the norm are always allowed.
+constexpr double kShare = 0x1p-21;
 
 void put_batch(exec::Engine& engine, const Step& step) {
   const exec::BatchRoom room = engine.batch(0);
@@ -77,49 +80,78 @@ TEST_P(GoldenStep, agrees_with_pytorch) {
       EXPECT_NEAR(double{logits[i]}, step.logits[i],
                   kSlack * step.logits_error + 1e-6 * std::abs(step.logits[i]))
           << "logit " << i;
-    const double slack = step.close_calls > 0 ? 1e4 : kSlack;
+    // A value at a kink that falls on the other side moves a gradient by about a pixel's share.
+    const double share = step.close_calls > 0 ? 2e-2 : kShare;
     for (size_t p = 0; p < engine->parameters().size(); ++p) {
       const nn::Parameter& parameter = engine->model().parameters[p];
       std::vector<float> grad(static_cast<size_t>(parameter.elements()));
       engine->gradient(p, grad);
-      EXPECT_EQ(compare(parameter.name, step.gradients.at(parameter.name), grad, slack), "")
+      EXPECT_EQ(compare(parameter.name, step.gradients.at(parameter.name), grad, kSlack, share), "")
           << (store ? "stored" : "recomputed");
     }
     for (size_t n = 0; n < engine->model().nodes.size(); ++n) {
       const nn::Node& node = engine->model().nodes[n];
       if (node.kind != ops::OpKind::kBatchNorm) continue;
+      // A mean's error goes with the spread of what it averages, which may be far larger than the
+      // mean: eight roundings of it, and a tenth of that enters the running mean.
+      double variances = 0;
+      for (const float v : engine->parameters().running_variance(static_cast<int>(n)))
+        variances += std::max(0.0, (double{v} - 0.9) / 0.1);
+      const double mean_share =
+          0.1 * 0x1p-21 * std::sqrt(variances) / step.running.at(node.name + ".running_mean").norm;
       for (const auto& [name, values] :
            {std::pair{node.name + ".running_mean",
                       engine->parameters().running_mean(static_cast<int>(n))},
             std::pair{node.name + ".running_var",
                       engine->parameters().running_variance(static_cast<int>(n))}})
-        EXPECT_EQ(compare(name, step.running.at(name), values, kSlack), "");
+        EXPECT_EQ(compare(name, step.running.at(name), values, kSlack, mean_share), "");
     }
     EXPECT_EQ(engine->measured_peak_bytes(), engine->forecast().engine_peak_bytes);
   }
 }
 
-TEST_P(GoldenStep, ten_steps_follow_pytorch) {
+// Losses before each of the curve's steps. `nudge` moves every weight to the next float, up or
+// down.
+std::vector<double> run_curve(const Step& step, const std::string& name, const Curve& curve,
+                              exec::StepMode mode, bool nudge) {
   base::ThreadPool pool(2);
+  exec::EngineOptions options;
+  options.step.mode = mode;
+  options.step.rule = name == "sgd" ? optim::Rule::kSgd : optim::Rule::kAdamW;
+  options.forms.moments = optim::moments(options.step.rule);
+  const auto engine = engine_for(step, options);
+  std::vector<float> values;
+  for (size_t p = 0; nudge && p < engine->parameters().size(); ++p) {
+    const nn::Parameter& parameter = engine->model().parameters[p];
+    values.resize(static_cast<size_t>(parameter.elements()));
+    fill_parameter(parameter, values);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = std::nextafter(values[i], hash("nudge", i) % 2 == 0 ? 9.0f : -9.0f);
+    engine->parameters().set(p, values);
+  }
+  for (optim::Hyper& hyper : engine->hypers()) {
+    hyper.lr = curve.lr;
+    hyper.momentum = curve.momentum;
+    hyper.weight_decay = curve.weight_decay;
+  }
+  std::vector<double> losses;
+  for (size_t i = 0; i < curve.losses.size(); ++i)
+    losses.push_back(engine->train(0, i + 1, pool).loss.loss / static_cast<double>(step.batch));
+  return losses;
+}
+
+// Kinks make some of these paths chaotic. How far one may part from another is measured, not
+// guessed: by PyTorch's own two precisions, and by what the last bit of our weights does.
+TEST_P(GoldenStep, ten_steps_follow_pytorch) {
   for (const auto& [name, curve] : step.curves) {
-    for (const exec::StepMode mode : {exec::StepMode::kAfter, exec::StepMode::kFused}) {
-      exec::EngineOptions options;
-      options.step.mode = mode;
-      options.step.rule = name == "sgd" ? optim::Rule::kSgd : optim::Rule::kAdamW;
-      options.forms.moments = optim::moments(options.step.rule);
-      const auto engine = engine_for(step, options);
-      for (optim::Hyper& hyper : engine->hypers()) {
-        hyper.lr = curve.lr;
-        hyper.momentum = curve.momentum;
-        hyper.weight_decay = curve.weight_decay;
-      }
-      for (size_t i = 0; i < curve.losses.size(); ++i) {
-        const double loss =
-            engine->train(0, i + 1, pool).loss.loss / static_cast<double>(step.batch);
-        EXPECT_NEAR(loss, curve.losses[i],
-                    kSlack * curve.errors[i] + 1e-5 * std::abs(curve.losses[i]))
-            << name << " step " << i << (mode == exec::StepMode::kFused ? " fused" : " after");
-      }
+    const auto after = run_curve(step, name, curve, exec::StepMode::kAfter, false);
+    EXPECT_EQ(after, run_curve(step, name, curve, exec::StepMode::kFused, false)) << name;
+    const auto nudged = run_curve(step, name, curve, exec::StepMode::kAfter, true);
+    double apart = 0;
+    for (size_t i = 0; i < after.size(); ++i) {
+      apart = std::max({apart, curve.errors[i], std::abs(after[i] - nudged[i])});
+      EXPECT_NEAR(after[i], curve.losses[i], kSlack * apart + 1e-5 * std::abs(curve.losses[i]))
+          << name << " step " << i;
     }
   }
 }

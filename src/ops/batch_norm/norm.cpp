@@ -12,6 +12,8 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A tile of rows is read twice, so it should fit L1 (32 KiB) with room to spare.
 constexpr int64_t kTileFloats = 6144;
+// fp32 chains stay short; longer sums are joined in double precision.
+constexpr int64_t kTileRows = 128;
 
 // Channels that one worker joins at a time.
 constexpr int64_t kJoinChannels = 16;
@@ -73,7 +75,7 @@ NormPlan::NormPlan(int64_t samples_, int64_t pixels_, int64_t channels_, int64_t
       channels(channels_),
       ghost(ghost_ == 0 ? samples_ : ghost_),
       ghosts(ceil_div(samples, ghost)),
-      tile_rows(std::clamp<int64_t>(kTileFloats / channels, 8, ghost * pixels + 8)),
+      tile_rows(std::clamp<int64_t>(kTileFloats / channels, 8, kTileRows)),
       ghost_tiles(ceil_div(ghost * pixels, tile_rows)) {}
 
 int64_t NormPlan::ghost_rows(int64_t index) const {
@@ -192,7 +194,7 @@ void norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch
       const double b = -a * inverse * inverse * centred / rows;
       grads.a[at] = static_cast<float>(a);
       grads.b[at] = static_cast<float>(b);
-      grads.c[at] = static_cast<float>(-a * plain / rows - b * double{batch.mean[at]});
+      grads.c[at] = static_cast<float>(-a * plain / rows);
       gamma += centred * inverse;
       beta += plain;
     }

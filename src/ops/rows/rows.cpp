@@ -74,6 +74,7 @@ GradParams params_of(const GradSource& source, const RowRange& range) {
   if (source.b != nullptr) {
     p.b = source.b + ghost;
     p.c = source.c + ghost;
+    p.mean = source.mean + ghost;
   }
   return p;
 }

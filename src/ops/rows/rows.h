@@ -9,7 +9,7 @@
 // where scale and shift belong to the sample's ghost batch. The gradient that is kept (GY) is that
 // of `value` before the factors are taken off; the gradient of `stored` is rebuilt from it on load:
 //     dz = GY * factors * activation'(scale * stored + shift)
-//     d stored = a * dz + b * stored + c            (a, b, c: batch norm's backward, per ghost)
+//     d stored = a * dz + b * (stored - mean) + c   (batch norm's backward, per ghost batch)
 #include <cstddef>
 #include <cstdint>
 
@@ -59,6 +59,7 @@ struct GradSource {
   const float* a = nullptr;  // (ghosts, channels) like value.norm; null: no norm
   const float* b = nullptr;  // null with frozen statistics: d stored = a * dz
   const float* c = nullptr;
+  const float* mean = nullptr;
 };
 
 struct Sink {

@@ -26,10 +26,11 @@ struct GradParams {
   const float* a = nullptr;  // null: no norm
   const float* b = nullptr;  // null: statistics are frozen
   const float* c = nullptr;
+  const float* mean = nullptr;
 };
 
-// dst = a * dz + b * stored + c with dz = grad * factors * activation'(scale * stored + shift).
-// dst may be grad or stored.
+// dst = a * dz + b * (stored - mean) + c with dz = grad * factors * activation'(scale * stored +
+// shift). dst may be grad or stored.
 void transform_grad_rows(const GradParams& params, const float* grad, int64_t grad_stride,
                          const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
                          int64_t rows, int64_t channels) noexcept;

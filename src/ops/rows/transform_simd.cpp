@@ -102,7 +102,8 @@ void transform_grad(const GradParams& p, const float* grad, int64_t grad_stride,
       value = activate_grad<kActivation>(d, value, normalised(d, p.value, at, c));
       if (p.a != nullptr) value = hn::Mul(value, hn::LoadU(d, p.a + c));
       if (p.b != nullptr)
-        value = hn::Add(value, hn::MulAdd(at, hn::LoadU(d, p.b + c), hn::LoadU(d, p.c + c)));
+        value = hn::Add(value, hn::MulAdd(hn::Sub(at, hn::LoadU(d, p.mean + c)),
+                                          hn::LoadU(d, p.b + c), hn::LoadU(d, p.c + c)));
       hn::StoreU(value, d, to + c);
     });
   }
