@@ -38,11 +38,11 @@ HWY_INLINE void meet_columns(D d, const float* HWY_RESTRICT x, int64_t pixel,
 
 // kCols columns, kStep sources apart, of kTaps horizontal taps each.
 template <int kTaps, int kStep, int kCols>
-HWY_INLINE void columns(const DepthwiseRow& r, int64_t src, const float* HWY_RESTRICT weights,
+HWY_INLINE void columns(const DepthwiseRow r, int64_t src, const float* HWY_RESTRICT weights,
                         float* HWY_RESTRICT dst) {
   const int64_t pixel = r.src_pixel, next = r.tap_step * r.weight_tap;
   const int64_t dst_next = r.dst_step * r.dst_pixel;
-  for_channels_overlapping(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+  for_channels_overlapping(r.channels, [=](auto d, int64_t c) TRI_LANES {
     using V = hn::Vec<decltype(d)>;
     V acc[kCols];
     for (int o = 0; o < kCols; ++o) acc[o] = start_value(d, r.bias, c);
@@ -59,7 +59,7 @@ HWY_INLINE void columns(const DepthwiseRow& r, int64_t src, const float* HWY_RES
 
 // The columns of a run from `first` on: as many as possible kCols at a time, then half of that.
 template <int kTaps, int kStep, int kCols>
-HWY_INLINE void columns_from(const DepthwiseRow& r, const ColumnRun& run, int64_t first) {
+HWY_INLINE void columns_from(const DepthwiseRow r, const ColumnRun run, int64_t first) {
   const float* weights = r.weights + run.k * r.weight_tap;
   for (; first + kCols <= run.count; first += kCols)
     columns<kTaps, kStep, kCols>(r, run.src + first * kStep, weights,
@@ -73,12 +73,12 @@ void run_of(const DepthwiseRow& r, const ColumnRun& run) {
   columns_from<kTaps, kStep, kColumns>(r, run, 0);
 }
 
-void run_of_any(const DepthwiseRow& r, const ColumnRun& run) {
+void run_of_any(const DepthwiseRow r, const ColumnRun run) {
   const float* weights = r.weights + run.k * r.weight_tap;
   for (int64_t i = 0; i < run.count; ++i) {
     const int64_t src = run.src + i * r.src_step;
     float* HWY_RESTRICT dst = r.dst + (run.dst + i * r.dst_step) * r.dst_pixel;
-    for_channels_overlapping(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+    for_channels_overlapping(r.channels, [=](auto d, int64_t c) TRI_LANES {
       auto acc = start_value(d, r.bias, c);
       for (int64_t row = 0; row < r.src_count; ++row) {
         for (int64_t t = 0; t < run.taps; ++t) {
@@ -118,10 +118,10 @@ void depthwise_row(const DepthwiseRow& r) {
 }
 
 template <int kTaps, int kStep, int kCols>
-HWY_INLINE void grad_columns(const DepthwiseGradRow& r, int64_t src, const float* HWY_RESTRICT grad,
+HWY_INLINE void grad_columns(const DepthwiseGradRow r, int64_t src, const float* HWY_RESTRICT grad,
                              float* sums) {
   const int64_t pixel = r.src_pixel;
-  for_channels(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+  for_channels(r.channels, [=](auto d, int64_t c) TRI_LANES {
     using V = hn::Vec<decltype(d)>;
     for (int64_t i = 0; i < r.src_count; ++i) {
       const float* HWY_RESTRICT x = r.src[i] + src * pixel + c;
@@ -139,7 +139,7 @@ HWY_INLINE void grad_columns(const DepthwiseGradRow& r, int64_t src, const float
 }
 
 template <int kTaps, int kStep>
-void grad_run_of(const DepthwiseGradRow& r, const ColumnRun& run) {
+void grad_run_of(const DepthwiseGradRow r, const ColumnRun run) {
   float* sums = r.sums + run.k * r.sums_tap;
   const float* grad = r.grad + run.dst * r.grad_pixel;
   int64_t i = 0;
@@ -149,11 +149,11 @@ void grad_run_of(const DepthwiseGradRow& r, const ColumnRun& run) {
     grad_columns<kTaps, kStep, 1>(r, run.src + i * kStep, grad + i * r.grad_pixel, sums);
 }
 
-void grad_run_of_any(const DepthwiseGradRow& r, const ColumnRun& run) {
+void grad_run_of_any(const DepthwiseGradRow r, const ColumnRun run) {
   for (int64_t row = 0; row < r.src_count; ++row) {
     for (int64_t t = 0; t < run.taps; ++t) {
       float* HWY_RESTRICT sum = r.sums + row * r.sums_row + (run.k + t) * r.sums_tap;
-      for_channels(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+      for_channels(r.channels, [=](auto d, int64_t c) TRI_LANES {
         auto acc = hn::LoadU(d, sum + c);
         for (int64_t i = 0; i < run.count; ++i) {
           const auto g = hn::LoadU(d, r.grad + (run.dst + i) * r.grad_pixel + c);
@@ -184,7 +184,7 @@ void depthwise_grad_row(const DepthwiseGradRow& r) {
 }
 
 void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTRICT sums) {
-  for_channels(count, [&](auto d, int64_t i) HWY_ATTR {
+  for_channels(count, [=](auto d, int64_t i) TRI_LANES {
     hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, parts + i)), d, sums + i);
   });
 }
