@@ -13,9 +13,9 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <bool kScaled>
-HWY_INLINE void pool_column(const AvgPoolRow& r, int64_t src, int64_t taps, float share,
+HWY_INLINE void pool_column(const AvgPoolRow r, int64_t src, int64_t taps, float share,
                             float* HWY_RESTRICT dst) {
-  for_channels_overlapping(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+  for_channels_overlapping(r.channels, [=](auto d, int64_t c) TRI_LANES {
     auto sum = hn::Zero(d);
     for (int64_t row = 0; row < r.src_count; ++row) {
       const float* HWY_RESTRICT x = r.src[row] + src * r.src_pixel + c;

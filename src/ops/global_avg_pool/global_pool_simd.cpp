@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 void add_pixels(const float* HWY_RESTRICT pixels, int64_t pixel, int64_t count, int64_t channels,
                 float* HWY_RESTRICT sums) {
-  for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
+  for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
     auto sum = hn::Zero(d);
     for (int64_t i = 0; i < count; ++i) sum = hn::Add(sum, hn::LoadU(d, pixels + i * pixel + c));
     hn::StoreU(hn::Add(hn::LoadU(d, sums + c), sum), d, sums + c);

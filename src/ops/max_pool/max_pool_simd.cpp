@@ -14,13 +14,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // kTaps horizontal taps, or run.taps if it is 0.
 template <int kTaps>
-HWY_INLINE void pool_run(const MaxPoolRow& r, const ColumnRun& run) {
+HWY_INLINE void pool_run(const MaxPoolRow r, const ColumnRun run) {
   const int64_t taps = kTaps == 0 ? run.taps : kTaps;
   for (int64_t i = 0; i < run.count; ++i) {
     const int64_t src = (run.src + i * r.src_step) * r.src_pixel;
     float* HWY_RESTRICT dst = r.dst + (run.dst + i) * r.dst_pixel;
     uint8_t* argmax = r.argmax == nullptr ? nullptr : r.argmax + (run.dst + i) * r.argmax_pixel;
-    for_channels_overlapping(r.channels, [&](auto d, int64_t c) HWY_ATTR {
+    for_channels_overlapping(r.channels, [=](auto d, int64_t c) TRI_LANES {
       const hn::RebindToSigned<decltype(d)> di;
       const hn::Rebind<uint8_t, decltype(d)> d8;
       auto best = hn::LoadU(d, r.src[0] + src + c);
@@ -57,32 +57,33 @@ void max_pool_row(const MaxPoolRow& r) {
   }
 }
 
-void max_pool_grad_row(const MaxPoolGradRow& r) {
-  for (size_t at = 0; at < r.run_count; ++at) {
-    const ColumnRun& run = r.runs[at];
-    for (int64_t i = 0; i < run.count; ++i) {
-      const int64_t src = run.src + i * r.src_step;
-      float* HWY_RESTRICT dst = r.dst + (run.dst + i * r.dst_step) * r.dst_pixel;
-      for_channels_overlapping(r.channels, [&](auto d, int64_t c) HWY_ATTR {
-        const hn::RebindToSigned<decltype(d)> di;
-        const hn::Rebind<uint8_t, decltype(d)> d8;
-        auto sum = hn::Zero(d);
-        for (int64_t row = 0; row < r.grad_count; ++row) {
-          const float* HWY_RESTRICT grad = r.grad[row] + src * r.grad_pixel + c;
-          const uint8_t* HWY_RESTRICT argmax =
-              r.argmax + row * r.argmax_row + src * r.argmax_pixel + c;
-          const int64_t tap = r.first_tap + row * r.tap_row + run.k;
-          for (int64_t t = 0; t < run.taps; ++t) {
-            const auto chosen = hn::PromoteTo(di, hn::LoadU(d8, argmax + t * r.argmax_pixel));
-            const auto here = hn::Set(di, static_cast<int32_t>(tap + t * r.tap_column));
-            const auto g = hn::LoadU(d, grad + t * r.grad_pixel);
-            sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, hn::Eq(chosen, here)), g));
-          }
+HWY_INLINE void grad_run(const MaxPoolGradRow r, const ColumnRun run) {
+  for (int64_t i = 0; i < run.count; ++i) {
+    const int64_t src = run.src + i * r.src_step;
+    float* HWY_RESTRICT dst = r.dst + (run.dst + i * r.dst_step) * r.dst_pixel;
+    for_channels_overlapping(r.channels, [=](auto d, int64_t c) TRI_LANES {
+      const hn::RebindToSigned<decltype(d)> di;
+      const hn::Rebind<uint8_t, decltype(d)> d8;
+      auto sum = hn::Zero(d);
+      for (int64_t row = 0; row < r.grad_count; ++row) {
+        const float* HWY_RESTRICT grad = r.grad[row] + src * r.grad_pixel + c;
+        const uint8_t* HWY_RESTRICT argmax =
+            r.argmax + row * r.argmax_row + src * r.argmax_pixel + c;
+        const int64_t tap = r.first_tap + row * r.tap_row + run.k;
+        for (int64_t t = 0; t < run.taps; ++t) {
+          const auto chosen = hn::PromoteTo(di, hn::LoadU(d8, argmax + t * r.argmax_pixel));
+          const auto here = hn::Set(di, static_cast<int32_t>(tap + t * r.tap_column));
+          const auto g = hn::LoadU(d, grad + t * r.grad_pixel);
+          sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, hn::Eq(chosen, here)), g));
         }
-        hn::StoreU(sum, d, dst + c);
-      });
-    }
+      }
+      hn::StoreU(sum, d, dst + c);
+    });
   }
+}
+
+void max_pool_grad_row(const MaxPoolGradRow& r) {
+  for (size_t i = 0; i < r.run_count; ++i) grad_run(r, r.runs[i]);
 }
 
 }  // namespace

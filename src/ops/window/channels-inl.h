@@ -2,6 +2,8 @@
 //   for_channels(channels, body)              body(d, c): full vectors, then single lanes
 //   for_channels_overlapping(channels, body)  the last full vector overlaps the one before it: only
 //                                             where writing a result twice is harmless
+// A body is [=](auto d, int64_t c) TRI_LANES {...}: by value, because a vector store may alias what
+// is captured by reference, and always inlined, because it runs for a few nanoseconds.
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -12,6 +14,10 @@
 #undef TRI_OPS_CHANNELS_INL_H_
 #else
 #define TRI_OPS_CHANNELS_INL_H_
+#endif
+
+#ifndef TRI_LANES
+#define TRI_LANES HWY_ATTR __attribute__((always_inline))
 #endif
 
 HWY_BEFORE_NAMESPACE();
