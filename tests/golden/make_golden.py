@@ -344,7 +344,8 @@ def fingerprint(name, truth, others):
 
 
 OPTIMIZERS = {
-    "sgd": ({"momentum": 0.9, "weight_decay": 5e-4}, torch.optim.SGD, (2e-3, 4e-4, 8e-5, 1.6e-5)),
+    "sgd": ({"momentum": 0.9, "weight_decay": 5e-4}, torch.optim.SGD,
+            (2e-3, 4e-4, 8e-5, 1.6e-5, 3.2e-6, 6.4e-7)),
     "adamw": ({"weight_decay": 0.01}, torch.optim.AdamW, (2e-5, 4e-6, 8e-7)),
 }
 
