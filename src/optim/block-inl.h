@@ -63,7 +63,8 @@ struct Gradient {
   size_t nonfinite;
   HWY_ALIGN float edge[kBlock];  // a short or cleaned block
 
-  HWY_INLINE Gradient() : values(nullptr), largest(hn::Zero(hn::RebindToSigned<Lanes32>())) {}
+  HWY_INLINE Gradient()
+      : values(nullptr), largest(hn::Zero(hn::RebindToSigned<Lanes32>())), nonfinite(0) {}
 
   HWY_INLINE void open(const Task& task, size_t offset, float scale) {
     const size_t n = task.count - offset;
