@@ -69,7 +69,7 @@ std::string accuracy_text(const PanelState& state) {
 }
 
 std::string memory_text(const PanelState& state) {
-  const std::string used = base::format_bytes(state.memory_bytes);
+  std::string used = base::format_bytes(state.memory_bytes);
   if (state.ceiling_bytes == 0) return used;
   return fmt::format("{} of {}", used, base::format_bytes(state.ceiling_bytes));
 }

@@ -1,5 +1,6 @@
 #include "train/run_directory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,7 +30,9 @@ Result<RunDirectory> prepare(const std::string& path) {
   const std::string checkpoints = path + "/checkpoints";
   TRI_TRY(make_directories(checkpoints));
   for (const std::string& folder : {path, checkpoints}) {
-    if (::access(folder.c_str(), W_OK | X_OK) != 0) return refused("write to", folder, errno);
+    if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+      return refused("write to", folder, errno);
+    }
   }
   return RunDirectory{path};
 }
