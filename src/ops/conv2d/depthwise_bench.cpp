@@ -78,7 +78,7 @@ struct Setup {
 };
 
 struct Discard final : GradConsumer {
-  void consume(int64_t, int64_t, const float* grad, size_t) noexcept override {
+  void consume(size_t, int64_t, int64_t, const float* grad) noexcept override {
     benchmark::DoNotOptimize(grad[0]);
   }
 };
