@@ -121,6 +121,7 @@ Result<void> Engine::obtain(uint64_t seed) {
   report_.passed.resize(report_.saved.size());
   size_t most = 1;
   for (const LoweredOp& op : train_graph_.ops) most = std::max(most, op.inputs.size() + 1);
+  tick_ns_.reserve(std::max(train_.ticks.size(), eval_.ticks.size()));
   sources_.reserve(most);
   sinks_.reserve(most);
   return {};
@@ -180,6 +181,7 @@ const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step
   context.sinks = &sinks_;
   std::ranges::fill(report_.passed, ops::StoreCounts{});
   std::array<int64_t, 3> spent{};
+  tick_ns_.clear();
   int64_t before = base::now_ns();
   for (const Tick& tick : plan.ticks) {
     for (const int b : tick.begins) {
@@ -193,6 +195,7 @@ const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step
     }
     const int64_t after = base::now_ns();
     spent[static_cast<size_t>(tick.phase)] += after - before;
+    tick_ns_.push_back(after - before);
     before = after;
   }
   phases_ = {1e-9 * static_cast<double>(spent[0]), 1e-9 * static_cast<double>(spent[1]),

@@ -86,6 +86,8 @@ class Engine {
   size_t measured_peak_bytes() const { return measured_peak_; }
   const memory::Ledger& ledger() const { return ledger_; }
   PhaseSeconds phases() const { return phases_; }  // of the last step
+  // Nanoseconds of each tick of the last step, in the order of its plan.
+  std::span<const int64_t> tick_ns() const { return tick_ns_; }
 
  private:
   Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& options);
@@ -112,6 +114,7 @@ class Engine {
   std::vector<ops::Sink> sinks_;
   const StepPlan* last_ = nullptr;
   PhaseSeconds phases_;
+  std::vector<int64_t> tick_ns_;
 };
 
 }  // namespace tri::exec

@@ -75,6 +75,8 @@ void StepBuilder::norm_backward(int norm) {
   const auto padded = static_cast<size_t>((made.plan->channels + 31) / 32 * 32);
   made.grads = add_buffer(tensor(t).name + "/norm gradient", (3 * each + 2 * padded) * 4,
                           Kind::kActivations, End::kTransient, tensor(t).layer);
+  made.rewrites = tensor(t).activation == ops::Activation::kSilu ||
+                  tensor(t).activation == ops::Activation::kSigmoid;
   touch(made.grads);
   touch_grad(t);
   const int memory = scratch(
@@ -87,8 +89,9 @@ void StepBuilder::norm_backward(int norm) {
     const int64_t padding = (plan.channels + 31) / 32 * 32 - plan.channels;
     std::fill_n(grads.gamma + plan.channels, padding, 0.0f);
     std::fill_n(grads.beta + plan.channels, padding, 0.0f);
-    ops::norm_backward(plan, run.grad_source(t), run.norm_batch(norm), run.norm_params(norm), grads,
-                       run.at(memory), *run.pool);
+    run.report->passed[static_cast<size_t>(t)] += ops::norm_backward(
+        plan, run.grad_source(t, true), run.norm_batch(norm), run.norm_params(norm), grads,
+        run.plan->norms[static_cast<size_t>(norm)].rewrites, run.at(memory), *run.pool);
   });
 }
 

@@ -45,14 +45,18 @@ ops::Source StepRun::source(int t) const {
   return source;
 }
 
-ops::GradSource StepRun::grad_source(int t) const {
+ops::GradSource StepRun::grad_source(int t, bool before_norm) const {
   const LoweredTensor& tensor = pick(graph().tensors, t);
   const TensorSlots& slots = pick(plan->tensors, t);
   ops::GradSource grad;
   grad.grad = {at(slots.grad), slots.gy, tensor.shape.c, tensor.shape.c, tensor.shape.pixels()};
   if (tensor.scaled >= 0) return grad;
   grad.value = source(t);
-  if (tensor.norm >= 0) {
+  if (tensor.norm >= 0 && !before_norm) {
+    if (pick(plan->norms, tensor.norm).rewrites) {
+      grad.value.activation = ops::Activation::kNone;
+      grad.value.sample_factor = nullptr;
+    }
     const ops::NormGrads norm = norm_grads(tensor.norm);
     grad.a = norm.a;
     grad.b = norm.b;

@@ -47,7 +47,9 @@ struct StepRun {
 
   // How tensor `t` is read, with its load transform.
   ops::Source source(int t) const;
-  ops::GradSource grad_source(int t) const;
+  // The gradient of the stored tensor t; `before_norm`: as it is until batch norm's backward pass
+  // has gathered its sums.
+  ops::GradSource grad_source(int t, bool before_norm = false) const;
   ops::Sink data_sink(int t) const;
   ops::Sink grad_sink(int t, bool accumulate) const;
   ops::NormBatch norm_batch(int norm) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/batch_norm/norm_kernel.h"
+#include "ops/rows/counts.h"
 
 namespace tri::ops {
 namespace {
@@ -147,21 +148,27 @@ void norm_frozen(int64_t channels, const NormParams& params, const float* runnin
   }
 }
 
-void norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
-                   const NormParams& params, const NormGrads& grads, std::byte* scratch,
-                   base::ThreadPool& pool) noexcept {
+StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
+                          const NormParams& params, const NormGrads& grads, bool rewrite,
+                          std::byte* scratch, base::ThreadPool& pool) noexcept {
   std::byte* workers = scratch + plan.shared_bytes();
   const Stored& y = grad.value.stored;
   const bool direct = y.format == Format::kF32;
   GradSource before_norm = grad;
   before_norm.a = before_norm.b = before_norm.c = nullptr;
+  const Stored& gy = grad.grad;
+  const Sink back{
+      const_cast<void*>(gy.data), gy.format, gy.channels, gy.row_stride, gy.pixels, false};
+  CountSum counts;
   pool.run(plan.tiles(), [&](size_t index, size_t worker) {
     const Tile tile(plan, index);
     if (tile.count == 0) return;
     auto* dz = reinterpret_cast<float*>(workers + worker * plan.worker_bytes());
     float* room = dz + plan.tile_rows * plan.channels;
     for_each_sample(plan, tile, [&](const RowRange& range, int64_t done) {
-      load_grad_rows(before_norm, range, dz + done * plan.channels, plan.channels);
+      float* rows_of_sample = dz + done * plan.channels;
+      load_grad_rows(before_norm, range, rows_of_sample, plan.channels);
+      if (rewrite) counts.add(store_rows(back, range, rows_of_sample, plan.channels));
     });
     const float* rows = room;
     int64_t stride = plan.channels;
@@ -201,6 +208,7 @@ void norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch
     grads.gamma[c] = static_cast<float>(gamma);
     grads.beta[c] = static_cast<float>(beta);
   });
+  return counts.total();
 }
 
 }  // namespace tri::ops
