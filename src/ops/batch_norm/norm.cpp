@@ -70,11 +70,12 @@ void update_running(const NormPlan& plan, const NormRunning& running, int64_t gh
 
 }  // namespace
 
-NormPlan::NormPlan(int64_t samples_, int64_t pixels_, int64_t channels_, int64_t ghost_)
-    : samples(samples_),
-      pixels(pixels_),
-      channels(channels_),
-      ghost(ghost_ == 0 ? samples_ : ghost_),
+NormPlan::NormPlan(int64_t sample_count, int64_t pixel_count, int64_t channel_count,
+                   int64_t ghost_samples)
+    : samples(sample_count),
+      pixels(pixel_count),
+      channels(channel_count),
+      ghost(ghost_samples == 0 ? sample_count : ghost_samples),
       ghosts(ceil_div(samples, ghost)),
       tile_rows(std::clamp<int64_t>(kTileFloats / channels, 8, kTileRows)),
       ghost_tiles(ceil_div(ghost * pixels, tile_rows)) {}
