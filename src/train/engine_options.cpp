@@ -61,6 +61,8 @@ std::vector<Missing> missing(const Config& config) {
   return list;
 }
 
+}  // namespace
+
 Result<void> check_available(const Config& config) {
   std::string asked, instead;
   for (const Missing& one : missing(config)) {
@@ -71,8 +73,6 @@ Result<void> check_available(const Config& config) {
   return unexpected(ErrorCode::kInvalid,
                     fmt::format("not available yet: {}; give {}", asked, instead));
 }
-
-}  // namespace
 
 Result<InputSize> input_size(const Config& config) {
   const std::string_view spec = config.data;
@@ -144,6 +144,7 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
   options.forms.state = *state;
   const bool stateless = *rule == optim::Rule::kSgd && config.momentum == 0;
   options.forms.moments = stateless ? 0 : optim::moments(*rule);
+  options.batch_buffers = 1;  // the next batch waits in the loader, as bytes
   options.store = config.recompute == Recompute::kOff;
   return options;
 }

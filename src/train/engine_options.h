@@ -30,6 +30,10 @@ Result<std::shared_ptr<const nn::Model>> model_of(const Config& config);
 // Of every layer: how values are stored.
 exec::LayerFormats layer_formats(const Precision& precision);
 
+// Whether the engine has all that is asked for. kInvalid names what it lacks and the nearest it
+// has.
+Result<void> check_available(const Config& config);
+
 // `model` gives the rows of the precision table.
 Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model);
 

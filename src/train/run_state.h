@@ -65,8 +65,8 @@ std::string to_json(const RunState& state);
 // `source` stands for the text in messages. Fails with kFailed.
 Result<RunState> parse_state(std::string_view json, const std::string& source);
 
-// Of the configuration without what may differ between the parts of one run: threads, max-steps,
-// save-every, out.
+// Of the configuration without what may differ between the parts of one run: threads, memory,
+// max-steps, save-every, out, and where the files of a data set lie.
 uint32_t config_crc(const Config& config);
 
 }  // namespace tri::train
