@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "train/ceiling.h"
 #include "train/engine_options.h"
+#include "train/process_memory.h"
 
 namespace tri {
 namespace {
@@ -143,14 +144,14 @@ MemoryPlan describe(const exec::Forecast& forecast, int64_t batch) {
 
 Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   const Config config = train::without_data(resolved);
-  TRI_ASSIGN(const uint64_t ceiling,
-             train::ceiling_bytes(config.memory, memory::Probes().limits()));
+  TRI_ASSIGN(const uint64_t ceiling, train::ceiling_bytes(config.memory, memory::Probes()));
   TRI_ASSIGN(const auto model, train::model_of(config));
   TRI_ASSIGN(const exec::EngineOptions options, train::engine_options(config, *model));
   Peaks peaks(model, options);
   TRI_ASSIGN(const exec::Forecast forecast, peaks.forecast(config.batch));
   // Now, as a run would hold it: the search below leaves traces on the heap.
-  TRI_ASSIGN(const uint64_t base, train::process_base_bytes(options.step.threads));
+  TRI_ASSIGN(uint64_t base, train::process_base_bytes(options.step.threads));
+  base += train::packing_bytes(*model);
 
   MemoryPlan plan = describe(forecast, config.batch);
   plan.ceiling_bytes = ceiling;
