@@ -56,8 +56,9 @@ Result<std::vector<std::pair<std::string, std::string>>> ConfigFlags::given() co
   return settings;
 }
 
-Result<ResolvedConfig> ConfigFlags::resolve() const {
+Result<ResolvedConfig> ConfigFlags::resolve(const Settings& defaults) const {
   ConfigBuilder builder;
+  for (const auto& [key, text] : defaults) TRI_TRY(builder.set(key, text, Origin::kDefault));
   if (!file_.empty()) TRI_TRY(builder.read_file(file_));
   TRI_TRY(builder.read_environment());
   TRI_ASSIGN(const auto settings, given());

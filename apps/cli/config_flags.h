@@ -21,8 +21,9 @@ class ConfigFlags {
   // What the command line alone says, as key and text, later ones stronger. Fails with kInvalid.
   Result<std::vector<std::pair<std::string, std::string>>> given() const;
 
-  // File, environment and command line together.
-  Result<ResolvedConfig> resolve() const;
+  // File, environment and command line together; `defaults` are the command's own, weaker than any.
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  Result<ResolvedConfig> resolve(const Settings& defaults = {}) const;
 
   // With --print-config: shows the configuration on standard output; the command then ends.
   bool print(const ResolvedConfig& resolved) const;

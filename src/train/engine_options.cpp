@@ -74,6 +74,15 @@ Result<void> check_available(const Config& config) {
                     fmt::format("not available yet: {}; give {}", asked, instead));
 }
 
+Config without_data(const ResolvedConfig& resolved) {
+  Config config = resolved.config;
+  const OptionRow& data = *find_option("data");
+  const auto index = static_cast<size_t>(&data - option_rows().data());
+  const bool open = resolved.origins[index] == Origin::kDefault;
+  if (open && (config.pixels || config.classes)) config.data = "synthetic";
+  return config;
+}
+
 Result<InputSize> input_size(const Config& config) {
   const std::string_view spec = config.data;
   const std::string_view set = spec.substr(0, spec.find(':'));

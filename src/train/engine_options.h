@@ -20,6 +20,10 @@ struct InputSize {
   int64_t classes = 0;
 };
 
+// For commands that need no data: where --data was not given but --pixels or --classes was, images
+// of no data set, in colour.
+Config without_data(const ResolvedConfig& resolved);
+
 // From --pixels, --classes and what is known of a data set by its name. Fails with kInvalid where
 // only the files would tell.
 Result<InputSize> input_size(const Config& config);
