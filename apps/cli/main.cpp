@@ -16,8 +16,7 @@ namespace {
 constexpr int kDone = 0;
 constexpr int kWrongUse = 2;
 
-// The contract with scripts; see README.md. A stop by signal reports the signal where it is
-// handled.
+// The contract with scripts; see README.md.
 int exit_code(ErrorCode code) {
   switch (code) {
     case ErrorCode::kFailed:
@@ -30,6 +29,8 @@ int exit_code(ErrorCode code) {
       return 4;
     case ErrorCode::kInterrupted:
       return 130;
+    case ErrorCode::kTerminated:
+      return 143;
   }
   return 1;
 }

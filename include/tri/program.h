@@ -10,8 +10,8 @@ namespace tri {
 
 std::string_view version();
 
-// Settings that hold for the whole process: TRIACCEL_SIMD=SSE4 and the like chooses the SIMD
-// target. Call once, before any other work. Fails with kInvalid.
+// Settings that hold for the whole process: freed memory leaves it at once, and TRIACCEL_SIMD=SSE4
+// and the like chooses the SIMD target. Call once, before any other work. Fails with kInvalid.
 Result<void> apply_environment();
 
 // "512 B", "96.0 MiB".

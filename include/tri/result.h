@@ -15,7 +15,8 @@ enum class ErrorCode {
   kInvalid,      // wrong use: an option, a size, a graph
   kDoesNotFit,   // the ceiling is too small for what was asked
   kDiverged,     // the training lost its numbers for good
-  kInterrupted,  // stopped from outside after saving
+  kInterrupted,  // stopped by SIGINT after saving
+  kTerminated,   // stopped by SIGTERM after saving
 };
 
 // One sentence for the user: what was wrong, the value seen, what to do.

@@ -198,7 +198,7 @@ std::string Panel::erased() const {
 }
 
 void Panel::update(const PanelState& state, int64_t now_ns) {
-  if (!screen_.live || (drawn_ns_ && now_ns - *drawn_ns_ < kMinIntervalNs)) return;
+  if (!due(now_ns)) return;
   const size_t columns = screen_.columns();
   if (columns < kFewestColumns) return;
   std::string text = erased();

@@ -60,6 +60,11 @@ class Panel {
 
   explicit Panel(Screen screen) : screen_(std::move(screen)) {}
 
+  // Whether update() would draw now; a state may be costly to gather.
+  bool due(int64_t now_ns) const {
+    return screen_.live && !(drawn_ns_ && now_ns - *drawn_ns_ < kMinIntervalNs);
+  }
+
   // Redraws in place, unless the last drawing is younger than kMinIntervalNs. Nothing where the
   // screen is not live. `now_ns` is any monotonic clock.
   void update(const PanelState& state, int64_t now_ns);

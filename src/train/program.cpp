@@ -1,13 +1,17 @@
 #include "tri/program.h"
 
 #include "base/bytes.h"
+#include "memory/malloc_policy.h"
 #include "simd/target.h"
 
 namespace tri {
 
 std::string_view version() { return TRI_VERSION; }
 
-Result<void> apply_environment() { return simd::force_target_from_environment(); }
+Result<void> apply_environment() {
+  memory::pin_malloc();
+  return simd::force_target_from_environment();
+}
 
 std::string bytes_text(uint64_t bytes) { return base::format_bytes(bytes); }
 

@@ -1,0 +1,105 @@
+// `triaccel bench step` times whole training steps, `triaccel bench kernels` the kernels, both
+// against the machine's limits measured in the same run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/config_flags.h"
+#include "tri/bench.h"
+#include "tri/info.h"
+#include "tri/program.h"
+
+namespace tri::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json as_json(const StepBench& bench) {
+  return {{"ms_per_step", bench.ms_per_step},
+          {"images_per_second", bench.images_per_second},
+          {"engine_peak_bytes", bench.engine_peak_bytes},
+          {"process_peak_bytes", bench.process_peak_bytes},
+          {"useful_gflop", bench.useful_gflop},
+          {"gflops", bench.gflops},
+          {"peak_gflops", bench.peak_gflops},
+          {"fraction_of_peak", bench.fraction_of_peak},
+          {"phases",
+           {{"data", bench.phases.data},
+            {"forward", bench.phases.forward},
+            {"backward", bench.phases.backward},
+            {"update", bench.phases.update},
+            {"control", bench.phases.control}}}};
+}
+
+Json as_json(const KernelBench& bench) {
+  return {{"kernel", bench.kernel},
+          {"shape", bench.shape},
+          {"storage", bench.storage},
+          {"ms", bench.ms},
+          {bench.computes ? "gflops" : "gbytes_per_second", bench.rate},
+          {"limit", bench.limit},
+          {"fraction", bench.fraction}};
+}
+
+void print_text(const StepBench& bench) {
+  fmt::print("{:<14}{:>10.2f} ms  (forward {:.2f}, backward {:.2f}, update {:.2f})\n", "step",
+             bench.ms_per_step, bench.phases.forward, bench.phases.backward, bench.phases.update);
+  fmt::print("{:<14}{:>10.1f} images/s\n", "speed", bench.images_per_second);
+  fmt::print("{:<14}{:>10.1f} GFLOP/s of {:.1f}, {:.0f} %\n", "arithmetic", bench.gflops,
+             bench.peak_gflops, 100 * bench.fraction_of_peak);
+  fmt::print("{:<14}{:>13}\n", "engine peak", bytes_text(bench.engine_peak_bytes));
+  fmt::print("{:<14}{:>13}\n", "process peak", bytes_text(bench.process_peak_bytes));
+}
+
+void print_text(const KernelBench& bench) {
+  fmt::print("{:<30}{:<24}{:<14}{:>9.3f} ms{:>9.1f} of {:>7.1f} {:<8}{:>4.0f} %\n", bench.kernel,
+             bench.shape, bench.storage, bench.ms, bench.rate, bench.limit,
+             bench.computes ? "GFLOP/s" : "GB/s", 100 * bench.fraction);
+  std::fflush(stdout);
+}
+
+Result<void> run_step(const ConfigFlags& flags, const SharedOptions& shared) {
+  TRI_ASSIGN(const ResolvedConfig resolved, flags.resolve());
+  if (flags.print(resolved)) return {};
+  TRI_ASSIGN(const StepBench bench, bench_step(resolved));
+  if (shared.json)
+    fmt::print("{}\n", as_json(bench).dump(2));
+  else
+    print_text(bench);
+  return {};
+}
+
+// Two threads by default, as the bars in docs/performance.md are.
+Result<void> run_kernels(const SharedOptions& shared) {
+  constexpr size_t kUsualThreads = 2;
+  const size_t threads =
+      shared.threads != 0 ? shared.threads : std::min(kUsualThreads, system_info().threads);
+  Json list = Json::array();
+  bench_kernels(threads, [&](const KernelBench& bench) {
+    if (shared.json)
+      list.push_back(as_json(bench));
+    else
+      print_text(bench);
+  });
+  if (shared.json) fmt::print("{}\n", list.dump(2));
+  return {};
+}
+
+}  // namespace
+
+Command bench_command(CLI::App& program, const SharedOptions& shared) {
+  CLI::App* parser = program.add_subcommand("bench", "Time training steps or kernels");
+  parser->require_subcommand(1);
+  CLI::App* step = parser->add_subcommand("step", "Whole training steps on made-up data");
+  CLI::App* kernels = parser->add_subcommand("kernels", "Kernels against the machine's limits");
+  for (CLI::App* one : {step, kernels}) one->fallthrough();
+  const auto flags = std::make_shared<ConfigFlags>(*step, shared, true);
+  return {parser, [flags, step, &shared] {
+            return step->parsed() ? run_step(*flags, shared) : run_kernels(shared);
+          }};
+}
+
+}  // namespace tri::cli

@@ -1,0 +1,45 @@
+#pragma once
+// Door of room train: how fast the engine is on this machine, and how fast it could be at best.
+// Needs no data and writes no files.
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tri/config.h"
+#include "tri/result.h"
+
+namespace tri {
+
+struct StepPhases {
+  double data = 0, forward = 0, backward = 0, update = 0, control = 0;
+};
+
+struct StepBench {
+  double ms_per_step = 0;  // median
+  double images_per_second = 0;
+  uint64_t engine_peak_bytes = 0;  // counted as buffers were bound
+  uint64_t process_peak_bytes = 0;
+  double useful_gflop = 0;  // of one step: multiplications and additions with real pixels
+  double gflops = 0;
+  double peak_gflops = 0;  // of this machine, in this run, on the same threads
+  double fraction_of_peak = 0;
+  StepPhases phases;  // ms, medians
+};
+
+// Whole training steps on made-up images that lie ready, Config::steps of them after a warm-up.
+// kDoesNotFit if the plan is above --memory. Without --data as plan_memory() does.
+Result<StepBench> bench_step(const ResolvedConfig& resolved);
+
+struct KernelBench {
+  std::string kernel, shape, storage;
+  double ms = 0;         // median
+  bool computes = true;  // rates are in gflops, otherwise in gbytes_per_second
+  double rate = 0;
+  double limit = 0;  // the roofline at the time
+  double fraction = 0;
+};
+
+// Every kernel on shapes of the known networks; calls `show` as each is done.
+void bench_kernels(size_t threads, const std::function<void(const KernelBench&)>& show);
+
+}  // namespace tri

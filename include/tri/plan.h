@@ -1,0 +1,48 @@
+#pragma once
+// Door of room train: what a run would need, before it. Plans every buffer of the engine and takes
+// none; opens no data and trains nothing.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tri/config.h"
+#include "tri/result.h"
+
+namespace tri {
+
+struct PlannedLayer {
+  std::string name;
+  int64_t params = 0;
+  uint64_t weights_bytes = 0, state_bytes = 0;
+  uint64_t saved_bytes = 0;  // activations kept from forward to backward
+};
+
+// Other settings that would fit, as the user would write them.
+struct PlannedRemedy {
+  std::string options;
+  uint64_t process_peak_bytes = 0;
+};
+
+struct MemoryPlan {
+  bool fits = false;
+  int64_t batch = 0;
+  uint64_t ceiling_bytes = 0;
+  uint64_t engine_peak_bytes = 0;   // exact
+  uint64_t process_peak_bytes = 0;  // the engine's and what the process holds besides
+  int64_t max_batch = 0;            // largest that fits, a multiple of the ghost batch; 0: none
+  int64_t params = 0;
+  std::vector<std::pair<std::string_view, uint64_t>> by_kind;  // each kind's own maximum
+  std::vector<PlannedLayer> layers;
+  std::vector<PlannedRemedy> remedies;  // only where it does not fit
+};
+
+// A plan that does not fit is a plan, not an error. Without --data, --pixels or --classes mean
+// images of three channels that belong to no data set.
+Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved);
+
+// The one sentence for a plan that does not fit.
+std::string refusal(const MemoryPlan& plan);
+
+}  // namespace tri

@@ -1,0 +1,39 @@
+#pragma once
+// Room: train. The bytes a process may hold, and whether a run stays below them. In: --memory, the
+// machine's limits, the engine's forecast. Out: a number, or the table that says why it is too
+// small. Starts nothing.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "exec/engine.h"
+#include "memory/probes.h"
+#include "tri/result.h"
+
+namespace tri::train {
+
+// What `text`, a value of --memory, comes to. `auto` is nine tenths of the smallest limit that is
+// known, so that the machine stays usable; a share is of that limit. Fails with kInvalid where a
+// limit is needed and none is known.
+Result<uint64_t> ceiling_bytes(const std::string& text, const memory::Probes& probes);
+
+// What a process holds at its peak.
+struct Need {
+  uint64_t base_bytes = 0;    // held before the engine takes its memory
+  uint64_t engine_bytes = 0;  // the engine's peak
+  uint64_t data_bytes = 0;    // images that wait to be used
+  uint64_t pieces_bytes = 0;  // one parameter on its way from or to a file, and small things
+
+  uint64_t total() const { return base_bytes + engine_bytes + data_bytes + pieces_bytes; }
+};
+uint64_t pieces_bytes(const nn::Model& model);
+
+// kDoesNotFit, with the table, if `need` is above the ceiling. `total_at` gives the need at another
+// batch, nothing where that cannot be had; it is asked for the largest batch that fits.
+Result<void> check_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,
+                       int64_t batch, int64_t batch_unit,
+                       const std::function<std::optional<uint64_t>(int64_t batch)>& total_at);
+
+}  // namespace tri::train

@@ -1,0 +1,173 @@
+#include "train/engine_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "data/readers.h"
+#include "nn/catalog.h"
+#include "train/config_table.h"
+#include "train/machine.h"
+
+namespace tri::train {
+namespace {
+
+struct KnownSet {
+  std::string_view name;
+  int64_t pixels, channels, classes;
+};
+constexpr KnownSet kKnownSets[] = {{"fashion-mnist", 28, 1, 10},
+                                   {"mnist", 28, 1, 10},
+                                   {"cifar10", 32, 3, 10},
+                                   {"cifar100", 32, 3, 100}};
+
+Result<InputSize> synthetic_size(const Config& config, std::string_view argument) {
+  TRI_ASSIGN(const data::Parts parts,
+             data::open_synthetic({std::string(argument), config.pixels.value_or(0)}));
+  const data::SourceInfo& info = parts.train->info();
+  return InputSize{info.shape, info.classes()};
+}
+
+// What was asked for, and the nearest that there is.
+struct Missing {
+  std::string asked, instead;
+};
+
+// An option as the user would write it.
+std::string written(const Config& config, std::string_view key) {
+  const OptionRow& row = *find_option(key);
+  return fmt::format("--{} {}", key, row.text(config, row.domain));
+}
+
+std::vector<Missing> missing(const Config& config) {
+  using Policy = Precision::Policy;
+  std::vector<Missing> list;
+  const auto unless = [&](bool available, std::string_view key, std::string instead) {
+    if (!available) list.push_back({written(config, key), std::move(instead)});
+  };
+  const Policy policy = config.precision.policy;
+  unless(policy == Policy::kFp32 || policy == Policy::kBf16, "precision", "--precision bf16");
+  unless(config.curvature == Curvature::kOff, "curvature", "--curvature off");
+  unless(config.batch_mode == BatchMode::kFixed, "batch-mode", "--batch-mode fixed");
+  unless(!config.clip, "clip", "--clip off");
+  unless(config.recompute != Recompute::kAll, "recompute", "--recompute auto");
+  unless(!config.tune, "tune", "no --tune");
+  unless(config.profile.empty(), "profile", "no --profile");
+  return list;
+}
+
+}  // namespace
+
+Result<void> check_available(const Config& config) {
+  std::string asked, instead;
+  for (const Missing& one : missing(config)) {
+    asked += (asked.empty() ? "" : ", ") + one.asked;
+    instead += (instead.empty() ? "" : ", ") + one.instead;
+  }
+  if (asked.empty()) return {};
+  return unexpected(ErrorCode::kInvalid,
+                    fmt::format("not available yet: {}; give {}", asked, instead));
+}
+
+Config without_data(const ResolvedConfig& resolved) {
+  Config config = resolved.config;
+  const OptionRow& data = *find_option("data");
+  const auto index = static_cast<size_t>(&data - option_rows().data());
+  const bool open = resolved.origins[index] == Origin::kDefault;
+  if (open && (config.pixels || config.classes)) config.data = "synthetic";
+  return config;
+}
+
+Result<InputSize> input_size(const Config& config) {
+  const std::string_view spec = config.data;
+  const std::string_view set = spec.substr(0, spec.find(':'));
+  InputSize size;
+  if (set == "synthetic") {
+    const std::string_view argument = set.size() < spec.size() ? spec.substr(set.size() + 1) : "10";
+    TRI_ASSIGN(size, synthetic_size(config, argument));
+  } else if (const auto* known = std::ranges::find(kKnownSets, set, &KnownSet::name);
+             known != std::end(kKnownSets)) {
+    size = {{known->pixels, known->pixels, known->channels}, known->classes};
+  } else if (!config.pixels || !config.classes) {
+    return unexpected(ErrorCode::kInvalid,
+                      fmt::format("the sizes of '{}' are not known before it is opened; give "
+                                  "--pixels and --classes",
+                                  config.data));
+  } else {
+    size.image.c = 3;
+  }
+  if (config.pixels) size.image.h = size.image.w = *config.pixels;
+  if (config.classes) size.classes = *config.classes;
+  return size;
+}
+
+Result<std::shared_ptr<const nn::Model>> model_of(const Config& config, const InputSize& input) {
+  const auto rate = [](const std::optional<double>& given) {
+    return given ? std::optional(static_cast<float>(*given)) : std::nullopt;
+  };
+  TRI_ASSIGN(nn::Model model,
+             nn::build(config.model, {.height = input.image.h,
+                                      .width = input.image.w,
+                                      .channels = input.image.c,
+                                      .classes = input.classes,
+                                      .width_multiplier = config.width,
+                                      .dropout = rate(config.dropout),
+                                      .stochastic_depth = rate(config.stochastic_depth)}));
+  return std::make_shared<const nn::Model>(std::move(model));
+}
+
+Result<std::shared_ptr<const nn::Model>> model_of(const Config& config) {
+  TRI_ASSIGN(const InputSize input, input_size(config));
+  return model_of(config, input);
+}
+
+exec::LayerFormats layer_formats(const Precision& precision) {
+  using numeric::Format;
+  if (precision.policy != Precision::Policy::kBf16) return {};
+  return {.p = Format::kBf16, .y = Format::kBf16, .gy = Format::kBf16, .gp = Format::kF32};
+}
+
+Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model) {
+  TRI_TRY(check_available(config));
+  const auto rule = optim::parse_rule(config.optimizer);
+  const auto weights = optim::parse_weight_form(config.weights);
+  const auto state = optim::parse_state_form(config.state);
+  TRI_CHECK(rule && weights && state, "{} {} {}", config.optimizer, config.weights, config.state);
+  TRI_CHECK(config.ghost_batch.has_value());
+
+  exec::EngineOptions options;
+  options.step.samples = config.batch;
+  options.step.ghost = *config.ghost_batch;
+  options.step.threads = threads_of(config);
+  options.step.mode =
+      config.step == UpdateTime::kFused ? exec::StepMode::kFused : exec::StepMode::kAfter;
+  options.step.rule = *rule;
+  options.step.label_smoothing = static_cast<float>(config.label_smoothing);
+  options.step.formats.assign(static_cast<size_t>(model.layers), layer_formats(config.precision));
+  options.forms.weights = *weights;
+  options.forms.state = *state;
+  const bool stateless = *rule == optim::Rule::kSgd && config.momentum == 0;
+  options.forms.moments = stateless ? 0 : optim::moments(*rule);
+  options.batch_buffers = 1;  // the next batch waits in the loader, as bytes
+  options.store = config.recompute == Recompute::kOff;
+  return options;
+}
+
+size_t threads_of(const Config& config) {
+  return config.threads ? static_cast<size_t>(*config.threads) : read_machine("/").threads;
+}
+
+optim::Hyper hyper_of(const Config& config) {
+  TRI_CHECK(config.lr && config.weight_decay);
+  return {.lr = *config.lr,
+          .momentum = config.momentum,
+          .weight_decay = *config.weight_decay,
+          .nesterov = config.nesterov};
+}
+
+}  // namespace tri::train

@@ -1,0 +1,49 @@
+#pragma once
+// Room: train. In: a resolved Config. Out: what the engine is to build and plan: the network, the
+// step and how things are stored. Opens no data: sizes that only files know are the caller's to
+// give. Settings that the engine does not have yet are refused here, in one sentence.
+#include <cstdint>
+#include <memory>
+
+#include "exec/engine.h"
+#include "nn/model.h"
+#include "optim/update.h"
+#include "tensor/shape.h"
+#include "tri/config.h"
+#include "tri/result.h"
+
+namespace tri::train {
+
+// What a network must know of its data.
+struct InputSize {
+  tensor::Shape image;
+  int64_t classes = 0;
+};
+
+// For commands that need no data: where --data was not given but --pixels or --classes was, images
+// of no data set, in colour.
+Config without_data(const ResolvedConfig& resolved);
+
+// From --pixels, --classes and what is known of a data set by its name. Fails with kInvalid where
+// only the files would tell.
+Result<InputSize> input_size(const Config& config);
+
+Result<std::shared_ptr<const nn::Model>> model_of(const Config& config, const InputSize& input);
+Result<std::shared_ptr<const nn::Model>> model_of(const Config& config);
+
+// Of every layer: how values are stored.
+exec::LayerFormats layer_formats(const Precision& precision);
+
+// Whether the engine has all that is asked for. kInvalid names what it lacks and the nearest it
+// has.
+Result<void> check_available(const Config& config);
+
+// `model` gives the rows of the precision table.
+Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model);
+
+size_t threads_of(const Config& config);
+
+// REQUIRES: a resolved configuration. At its first rate; schedules change `lr` later.
+optim::Hyper hyper_of(const Config& config);
+
+}  // namespace tri::train

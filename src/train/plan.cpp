@@ -1,0 +1,182 @@
+#include "tri/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/bytes.h"
+#include "train/ceiling.h"
+#include "train/engine_options.h"
+#include "train/process_memory.h"
+
+namespace tri {
+namespace {
+
+using base::format_bytes;
+
+constexpr int64_t kMostSamples = 1'000'000;  // as --batch
+
+// The engine's need as a function of the batch, everything else fixed.
+class Peaks {
+ public:
+  Peaks(std::shared_ptr<const nn::Model> model, const exec::EngineOptions& options)
+      : model_(std::move(model)), options_(options) {}
+
+  int64_t unit() const { return std::max<int64_t>(1, options_.step.ghost); }
+
+  Result<exec::Forecast> forecast(int64_t batch) {
+    options_.step.samples = batch;
+    TRI_ASSIGN(const auto engine, exec::Engine::plan(model_, options_));
+    return engine->forecast();
+  }
+
+  // The largest batch whose peak is within `room`, 0 if there is none. The need is nearly linear in
+  // the batch, so the next guess is where the line through the bracket's ends meets the room.
+  Result<int64_t> most_within(uint64_t room) {
+    const int64_t most = kMostSamples / unit();
+    End low{0, 0}, high{1, 0};
+    TRI_ASSIGN(high.peak, peak(high.units));
+    if (high.peak > room) return int64_t{0};
+    while (high.peak <= room) {
+      if (high.units == most) return most * unit();
+      low = high;
+      high.units = std::min(most, 2 * high.units);
+      TRI_ASSIGN(high.peak, peak(high.units));
+    }
+    while (high.units - low.units > 1) {
+      End middle{guess(low, high, room), 0};
+      TRI_ASSIGN(middle.peak, peak(middle.units));
+      (middle.peak <= room ? low : high) = middle;
+    }
+    return low.units * unit();
+  }
+
+ private:
+  struct End {
+    int64_t units;
+    uint64_t peak;
+  };
+
+  Result<uint64_t> peak(int64_t units) {
+    TRI_ASSIGN(const exec::Forecast made, forecast(units * unit()));
+    return uint64_t{made.engine_peak_bytes};
+  }
+
+  static int64_t guess(const End& low, const End& high, uint64_t room) {
+    const double share =
+        static_cast<double>(room - low.peak) / static_cast<double>(high.peak - low.peak);
+    const auto step = static_cast<int64_t>(share * static_cast<double>(high.units - low.units));
+    return std::clamp(low.units + step, low.units + 1, high.units - 1);
+  }
+
+  std::shared_ptr<const nn::Model> model_;
+  exec::EngineOptions options_;
+};
+
+// Cheaper ways to train the same network, each with all before it.
+struct Saving {
+  std::string_view options;
+  void (*apply)(exec::EngineOptions& options);
+};
+constexpr Saving kSavings[] = {
+    {"--recompute auto", [](exec::EngineOptions& options) { options.store = false; }},
+    {"--step fused",
+     [](exec::EngineOptions& options) { options.step.mode = exec::StepMode::kFused; }},
+    {"--precision bf16",
+     [](exec::EngineOptions& options) {
+       std::ranges::fill(options.step.formats,
+                         train::layer_formats({.policy = Precision::Policy::kBf16}));
+     }},
+    {"--weights bf16+8 --state int8",
+     [](exec::EngineOptions& options) {
+       options.forms.weights = optim::WeightForm::kBf16x8;
+       options.forms.state = optim::StateForm::kInt8;
+     }},
+};
+
+Result<std::vector<PlannedRemedy>> find_remedies(const std::shared_ptr<const nn::Model>& model,
+                                                 const exec::EngineOptions& asked,
+                                                 const MemoryPlan& plan, uint64_t base) {
+  std::vector<PlannedRemedy> found;
+  const auto consider = [&](const std::string& text, uint64_t engine_peak) {
+    if (engine_peak + base <= plan.ceiling_bytes) found.push_back({text, engine_peak + base});
+  };
+  if (plan.max_batch > 0) {
+    TRI_ASSIGN(const exec::Forecast smaller, Peaks(model, asked).forecast(plan.max_batch));
+    consider(fmt::format("--batch {}", plan.max_batch), smaller.engine_peak_bytes);
+  }
+  exec::EngineOptions options = asked;
+  uint64_t last = plan.engine_peak_bytes;
+  std::string text;
+  for (const Saving& saving : kSavings) {
+    exec::EngineOptions cheaper = options;
+    saving.apply(cheaper);
+    TRI_ASSIGN(const exec::Forecast made, Peaks(model, cheaper).forecast(plan.batch));
+    if (made.engine_peak_bytes >= last) continue;
+    options = cheaper;
+    last = made.engine_peak_bytes;
+    text += (text.empty() ? "" : " ") + std::string(saving.options);
+    consider(text, last);
+  }
+  if (found.empty()) {
+    Peaks peaks(model, options);
+    TRI_ASSIGN(const exec::Forecast least, peaks.forecast(peaks.unit()));
+    consider(fmt::format("{} --batch {}", text, peaks.unit()), least.engine_peak_bytes);
+  }
+  return found;
+}
+
+MemoryPlan describe(const exec::Forecast& forecast, int64_t batch) {
+  MemoryPlan plan;
+  plan.batch = batch;
+  plan.engine_peak_bytes = forecast.engine_peak_bytes;
+  plan.params = forecast.params;
+  for (const memory::Kind kind : memory::kKinds)
+    plan.by_kind.emplace_back(memory::name(kind), forecast.by_kind[kind]);
+  for (const exec::LayerForecast& layer : forecast.layers)
+    plan.layers.push_back(
+        {layer.name, layer.params, layer.weights_bytes, layer.state_bytes, layer.saved_bytes});
+  return plan;
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
+  const Config config = train::without_data(resolved);
+  TRI_ASSIGN(const uint64_t ceiling, train::ceiling_bytes(config.memory, memory::Probes()));
+  TRI_ASSIGN(const auto model, train::model_of(config));
+  TRI_ASSIGN(const exec::EngineOptions options, train::engine_options(config, *model));
+  Peaks peaks(model, options);
+  TRI_ASSIGN(const exec::Forecast forecast, peaks.forecast(config.batch));
+  // Now, as a run would hold it: the search below leaves traces on the heap.
+  TRI_ASSIGN(uint64_t base, train::process_base_bytes(options.step.threads));
+  base += train::packing_bytes(*model);
+
+  MemoryPlan plan = describe(forecast, config.batch);
+  plan.ceiling_bytes = ceiling;
+  plan.process_peak_bytes = plan.engine_peak_bytes + base;
+  plan.fits = plan.process_peak_bytes <= ceiling;
+  if (ceiling > base) {
+    TRI_ASSIGN(plan.max_batch, peaks.most_within(ceiling - base));
+  }
+  if (!plan.fits) {
+    TRI_ASSIGN(plan.remedies, find_remedies(model, options, plan, base));
+  }
+  return plan;
+}
+
+std::string refusal(const MemoryPlan& plan) {
+  const std::string needs =
+      fmt::format("a batch of {} needs {}, but the ceiling is {}", plan.batch,
+                  format_bytes(plan.process_peak_bytes), format_bytes(plan.ceiling_bytes));
+  if (plan.remedies.empty()) return needs + "; give more --memory or a smaller network";
+  std::string choices;
+  for (const PlannedRemedy& remedy : plan.remedies) {
+    choices += fmt::format("{}{} ({})", choices.empty() ? "" : ", or ", remedy.options,
+                           format_bytes(remedy.process_peak_bytes));
+  }
+  return fmt::format("{}; give {}", needs, choices);
+}
+
+}  // namespace tri

@@ -1,0 +1,247 @@
+// What a run needs before its first step: data, network, memory, directory, first or saved weights.
+#include "tri/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "memory/probes.h"
+#include "simd/target.h"
+#include "train/ceiling.h"
+#include "train/checkpoint_path.h"
+#include "train/engine_options.h"
+#include "train/interrupt.h"
+#include "train/model_file.h"
+#include "train/replace_file.h"
+#include "train/snapshot.h"
+#include "train/training_loop.h"
+
+namespace tri {
+namespace train {
+namespace {
+
+Unexpected invalid(std::string message) {
+  return unexpected(ErrorCode::kInvalid, std::move(message));
+}
+
+Screen screen_for(const Display& display) {
+  if (display.file >= 0) return screen_of(display.file, false);
+  return {.write = [](std::string_view) {}, .columns = [] { return size_t{80}; }};
+}
+
+// Everything up to the memory of the engine, which is planned but not taken.
+struct Preparation {
+  Config config;
+  data::Dataset dataset;
+  data::Augment augment;
+  InputSize input;
+  std::unique_ptr<exec::Engine> engine;
+  Need need;
+
+  size_t ring_bytes(int64_t batch) const {
+    const auto samples = static_cast<size_t>(batch);
+    size_t most = data::Loader::ring_bytes(dataset.train->info(), samples);
+    for (const auto& source : {dataset.validation, dataset.test}) {
+      if (source) most = std::max(most, data::Loader::ring_bytes(source->info(), samples));
+    }
+    return most;
+  }
+};
+
+Result<std::unique_ptr<exec::Engine>> plan_engine(const Config& config, const InputSize& input) {
+  TRI_ASSIGN(const auto model, model_of(config, input));
+  TRI_ASSIGN(const exec::EngineOptions options, engine_options(config, *model));
+  return exec::Engine::plan(model, options);
+}
+
+Result<InputSize> size_of(const data::Source& source, const Config& config) {
+  const data::SourceInfo& info = source.info();
+  if (config.classes && *config.classes != info.classes()) {
+    return invalid(fmt::format("--classes {} was given and '{}' has {}; leave it out",
+                               *config.classes, config.data, info.classes()));
+  }
+  InputSize input{info.shape, info.classes()};
+  if (config.pixels) input.image.h = input.image.w = *config.pixels;
+  return input;
+}
+
+Result<Preparation> prepare(const Config& config) {
+  Preparation made;
+  made.config = config;
+  TRI_TRY(check_available(config));
+  TRI_ASSIGN(made.dataset, data::open_dataset(config.data, {.pixels = config.pixels.value_or(0),
+                                                            .val_split = config.val_split}));
+  const data::SourceInfo& info = made.dataset.train->info();
+  TRI_ASSIGN(made.augment, data::parse_augment(config.augment, info.augment));
+  TRI_ASSIGN(made.input, size_of(*made.dataset.train, config));
+  TRI_ASSIGN(made.engine, plan_engine(config, made.input));
+  made.need.engine_bytes = made.engine->forecast().engine_peak_bytes;
+  made.need.data_bytes = made.ring_bytes(config.batch);
+  made.need.pieces_bytes = pieces_bytes(made.engine->model());
+  return made;
+}
+
+Result<void> check_ceiling(const Preparation& made, uint64_t ceiling) {
+  const int64_t ghost = *made.config.ghost_batch;
+  return check_fit(made.need, ceiling, made.engine->forecast(), made.config.batch,
+                   std::max<int64_t>(1, ghost), [&made](int64_t batch) -> std::optional<uint64_t> {
+                     Config smaller = made.config;
+                     smaller.batch = batch;
+                     const auto engine = plan_engine(smaller, made.input);
+                     if (!engine) return std::nullopt;
+                     Need need = made.need;
+                     need.engine_bytes = (*engine)->forecast().engine_peak_bytes;
+                     need.data_bytes = made.ring_bytes(batch);
+                     return need.total();
+                   });
+}
+
+Result<RunState> first_state(const Preparation& made) {
+  const Config& config = made.config;
+  RunState state;
+  state.seed = config.seed;
+  state.simd_target = simd::active_target();
+  state.config_crc = config_crc(config);
+  state.base_bytes = made.need.base_bytes;
+  TRI_ASSIGN(state.ceiling_bytes, ceiling_bytes(config.memory, memory::Probes()));
+  state.card = {.model = config.model,
+                .width = config.width,
+                .image = made.input.image,
+                .class_names = made.dataset.train->info().class_names,
+                .data = config.data,
+                .val_split = config.val_split,
+                .weights = config.weights,
+                .bf16 = config.precision.policy == Precision::Policy::kBf16,
+                .normalisation = {}};
+  TRI_ASSIGN(state.card.normalisation, data::measure(*made.dataset.train));
+  return state;
+}
+
+// Loads --init; says what did not come from it.
+Result<std::vector<std::string>> load_init(const Config& config, exec::Engine& engine) {
+  if (config.init.empty()) return std::vector<std::string>{};
+  TRI_ASSIGN(const std::string file, model_file_of(config.init));
+  TRI_ASSIGN(const LoadedModel loaded, read_model(file, engine.parameters(), true));
+  std::vector<std::string> notes;
+  if (!loaded.kept.empty()) {
+    notes.push_back(fmt::format("'{}' is for another number of classes: {} start{} from the seed",
+                                file, fmt::join(loaded.kept, " and "),
+                                loaded.kept.size() == 1 ? "s" : ""));
+  }
+  if (loaded.unused > 0) {
+    notes.push_back(
+        fmt::format("{} tensors of '{}' are not part of {}", loaded.unused, file, config.model));
+  }
+  return notes;
+}
+
+std::string headline(const Preparation& made, const RunState& state, const RunDirectory& run) {
+  const data::Dataset& set = made.dataset;
+  const std::string sizes =
+      fmt::format("{} images to learn from, {} to {} with", set.train->info().count,
+                  set.judge().info().count, set.validation ? "validate" : "test");
+  return fmt::format(
+      "{}: {} parameters, {} classes; {}\nmemory: {} for the engine, {} for the process, of {}\n"
+      "files: {}",
+      made.config.model, made.engine->model().parameter_elements(), made.input.classes, sizes,
+      base::format_bytes(made.need.engine_bytes), base::format_bytes(made.need.total()),
+      base::format_bytes(state.ceiling_bytes), run.path);
+}
+
+Result<TrainOutcome> work(Preparation& made, RunState state, const RunDirectory& run,
+                          metrics::JsonlWriter events, const std::vector<std::string>& warnings,
+                          const Display& display) {
+  const InterruptGuard guard;
+  Panel panel(screen_for(display));
+  panel.note(headline(made, state, run));
+  base::ThreadPool pool(threads_of(made.config));
+  std::vector<std::byte> ring(made.ring_bytes(made.config.batch));
+  TrainingLoop loop(
+      {made.config, run, made.dataset, made.augment, *made.engine, pool, ring, events, panel},
+      std::move(state));
+  for (const std::string& warning : warnings) TRI_TRY(loop.warn(warning));
+  Result<LoopEnd> end = loop.run();
+  panel.close();
+  if (!end) return unexpected(end.error());
+  return TrainOutcome{run.path, to_json(end->summary), std::move(end->stopped)};
+}
+
+uint64_t resident_bytes() { return memory::Probes().resident().bytes.value_or(0); }
+
+// The configuration of a run with what may change.
+Result<ResolvedConfig> resumed_config(const RunDirectory& run, const Settings& changes) {
+  ConfigBuilder saved;
+  TRI_TRY(saved.read_file(run.config()));
+  TRI_ASSIGN(const ResolvedConfig before, saved.resolve());
+  ConfigBuilder changed = saved;
+  for (const auto& [key, text] : changes) {
+    ConfigBuilder alone = saved;
+    TRI_TRY(alone.set(key, text));
+    TRI_TRY(changed.set(key, text));
+    TRI_ASSIGN(const ResolvedConfig with, alone.resolve());
+    if (config_crc(with.config) != config_crc(before.config)) {
+      return invalid(
+          fmt::format("--{} {} differs from the run in '{}', which could not continue "
+                      "as it began; leave it out or start a new run",
+                      key, text, run.path));
+    }
+  }
+  return changed.resolve();
+}
+
+}  // namespace
+}  // namespace train
+
+Result<TrainOutcome> run_training(const ResolvedConfig& resolved, const Display& display) {
+  using namespace tri::train;
+  TRI_ASSIGN(Preparation made, prepare(resolved.config));
+  made.need.base_bytes = resident_bytes();
+  TRI_ASSIGN(RunState state, first_state(made));
+  TRI_TRY(check_ceiling(made, state.ceiling_bytes));
+  TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
+  TRI_ASSIGN(const std::vector<std::string> notes, load_init(made.config, *made.engine));
+  TRI_ASSIGN(const RunDirectory run, make_run_directory(made.config));
+  TRI_TRY(replace_file(run.config(), to_toml(resolved)));
+  TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::create(run.metrics()));
+  return work(made, std::move(state), run, std::move(events), notes, display);
+}
+
+Result<TrainOutcome> resume_training(const std::string& directory, const Settings& changes,
+                                     const Display& display) {
+  using namespace tri::train;
+  TRI_ASSIGN(const RunDirectory run, find_run_directory(directory));
+  TRI_ASSIGN(const ResolvedConfig resolved, resumed_config(run, changes));
+  TRI_ASSIGN(RunState state, read_snapshot_state(run.last()));
+  if (state.config_crc != config_crc(resolved.config)) {
+    return unexpected(ErrorCode::kInvalid,
+                      fmt::format("'{}' is not the configuration that '{}' was saved with; restore "
+                                  "it",
+                                  run.config(), run.last()));
+  }
+  TRI_ASSIGN(Preparation made, prepare(resolved.config));
+  made.need.base_bytes = state.base_bytes;
+  const bool other_ceiling =
+      std::ranges::any_of(changes, [](const auto& change) { return change.first == "memory"; });
+  if (other_ceiling) {
+    TRI_ASSIGN(state.ceiling_bytes, ceiling_bytes(made.config.memory, memory::Probes()));
+  }
+  TRI_TRY(check_ceiling(made, state.ceiling_bytes));
+  TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
+  TRI_TRY(load_snapshot(run.last(), *made.engine));
+  std::vector<std::string> warnings;
+  if (const std::string_view target = simd::active_target(); state.simd_target != target) {
+    warnings.push_back(
+        fmt::format("saved on SIMD target {} and continued on {}: results may differ "
+                    "in the last bits; TRIACCEL_SIMD={} would repeat them",
+                    state.simd_target, target, state.simd_target));
+    state.simd_target = target;
+  }
+  TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::resume(run.metrics(), state.step));
+  return work(made, std::move(state), run, std::move(events), warnings, display);
+}
+
+}  // namespace tri

@@ -1,0 +1,368 @@
+#include "train/training_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <numeric>
+
+#include "base/check.h"
+#include "memory/probes.h"
+#include "train/engine_options.h"
+#include "train/interrupt.h"
+#include "train/snapshot.h"
+
+namespace tri::train {
+namespace {
+
+using metrics::EventKind;
+using metrics::Fields;
+
+// One bad batch may pass; so many in a row do not come back.
+constexpr int64_t kMostBadLosses = 5;
+constexpr size_t kEpochsAveraged = 5;
+
+Fields fields_of(std::string_view key, std::optional<double> value) {
+  return value ? Fields{{key, *value}} : Fields{};
+}
+
+// The first layer whose gradient was not finite.
+std::string lost_layer(const nn::Model& model, const exec::StepReport& report) {
+  for (size_t p = 0; p < report.gradients.size(); ++p) {
+    if (report.gradients[p].nonfinite > 0) return fmt::format("'{}'", model.parameters[p].name);
+  }
+  return "no layer";
+}
+
+Summary::Shares precision_shares(const exec::Engine& engine, const Config& config) {
+  if (config.precision.policy != Precision::Policy::kBf16) return {.fp32 = 1};
+  // Norm parameters and biases stay fp32.
+  const nn::Model& model = engine.model();
+  int64_t dense = 0;
+  for (const nn::Parameter& parameter : model.parameters) {
+    using Role = nn::ParamRole;
+    if (parameter.role == Role::kConvWeight || parameter.role == Role::kLinearWeight) {
+      dense += parameter.elements();
+    }
+  }
+  const double share = static_cast<double>(dense) / static_cast<double>(model.parameter_elements());
+  return {.fp32 = 1 - share, .bf16 = share};
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(const LoopParts& parts, RunState state)
+    : parts_(parts),
+      state_(std::move(state)),
+      epoch_samples_(parts.dataset.train->info().count),
+      schedule_(make_schedule(parts.config, epoch_samples_)),
+      first_samples_(state_.samples),
+      before_seconds_(state_.seconds) {
+  std::ranges::fill(parts_.engine.hypers(), hyper_of(parts_.config));
+  if (state_.step > 0) saved_step_ = state_.step;
+}
+
+bool TrainingLoop::finished() const {
+  const Config& config = parts_.config;
+  return state_.samples >= static_cast<uint64_t>(config.epochs) * epoch_samples_ ||
+         (config.max_steps && state_.step >= static_cast<uint64_t>(*config.max_steps)) ||
+         (config.patience && state_.epochs_since_best >= *config.patience);
+}
+
+bool TrainingLoop::epoch_is_over() const {
+  return static_cast<int64_t>(state_.samples / epoch_samples_) > state_.epochs;
+}
+
+Result<LoopEnd> TrainingLoop::run() {
+  const Config& config = parts_.config;
+  TRI_TRY(write(EventKind::kStart,
+                Fields{{"model", config.model},
+                       {"data", config.data},
+                       {"method", name(config.method)},
+                       {"seed", config.seed},
+                       {"batch", config.batch},
+                       {"epoch_samples", epoch_samples_},
+                       {"resumed", state_.step > 0},
+                       {"simd_target", state_.simd_target},
+                       {"engine_peak_bytes", parts_.engine.forecast().engine_peak_bytes},
+                       {"ceiling_bytes", state_.ceiling_bytes}}));
+  TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
+  if (!saved_step_) TRI_TRY(save(false));
+  while (!finished()) {
+    if (const int signal = interrupt_signal(); signal != 0) {
+      TRI_TRY(save(false));
+      const bool by_user = signal == SIGINT;
+      return stop(
+          Status::kInterrupted,
+          Error{by_user ? ErrorCode::kInterrupted : ErrorCode::kTerminated,
+                fmt::format("stopped by {} after step {}; continue with 'triaccel train "
+                            "--resume {}'",
+                            by_user ? "SIGINT" : "SIGTERM", state_.step, parts_.directory.path)});
+    }
+    if (const Result<void> stepped = step(); !stepped) {
+      // The weights are those of the step before: worth keeping.
+      if (save(false)) (void)stop(Status::kInterrupted, std::nullopt);
+      return unexpected(stepped.error());
+    }
+    if (state_.bad_losses >= kMostBadLosses) {
+      return stop(
+          Status::kDiverged,
+          Error{ErrorCode::kDiverged,
+                fmt::format("the loss was not finite {} times in a row, up to step {}, with "
+                            "non-finite gradients in {}; lower --lr from {} or lengthen --warmup, "
+                            "and continue or start again from '{}'",
+                            state_.bad_losses, state_.step, lost_layer_, *config.lr,
+                            parts_.directory.last())});
+    }
+    if (epoch_is_over()) TRI_TRY(end_epoch());
+    TRI_TRY(save_if_due());
+  }
+  return finish();
+}
+
+Result<void> TrainingLoop::step() {
+  const base::Stopwatch spent;
+  if (!loader_) {
+    loader_.emplace(
+        parts_.dataset.train,
+        data::SampleOrder::shuffled(epoch_samples_, static_cast<uint64_t>(parts_.config.seed)),
+        data::LoaderOptions{.shape = parts_.engine.model().input_shape(),
+                            .normalisation = state_.card.normalisation,
+                            .augment = parts_.augment,
+                            .seed = static_cast<uint64_t>(parts_.config.seed),
+                            .position = state_.samples,
+                            .capacity = static_cast<size_t>(parts_.config.batch)},
+        parts_.ring, parts_.pool);
+  }
+  const exec::BatchRoom room = parts_.engine.batch(0);
+  TRI_TRY(loader_->take(room.labels.size(), {room.x, room.labels, room.samples}));
+  rate_ = schedule_.rate(state_.samples, parts_.config.batch);
+  for (optim::Hyper& hyper : parts_.engine.hypers()) hyper.lr = rate_;
+  const exec::StepReport& report = parts_.engine.train(0, state_.step + 1, parts_.pool);
+  ++state_.step;
+  state_.samples += room.labels.size();
+  state_.train_seconds += spent.seconds();
+  TRI_TRY(note_loss(report));
+  if (const int64_t now = base::now_ns(); parts_.panel.due(now)) {
+    parts_.panel.update(panel_state(), now);
+  }
+  return {};
+}
+
+Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
+  const auto batch = static_cast<uint64_t>(parts_.config.batch);
+  const double loss = report.loss.loss / static_cast<double>(batch);
+  last_loss_ = loss;
+  ++window_steps_;
+  window_loss_ += loss;
+  if (std::isfinite(loss)) {
+    state_.bad_losses = 0;
+    state_.loss_sum += report.loss.loss;
+    state_.correct += report.loss.top1;
+    state_.counted += batch;
+  } else {
+    ++state_.bad_losses;
+    lost_layer_ = lost_layer(parts_.engine.model(), report);
+    TRI_TRY(warn(fmt::format("step {}: the loss is not finite", state_.step)));
+  }
+  if (state_.step % static_cast<uint64_t>(parts_.config.control_every) != 0) return {};
+  const exec::PhaseSeconds phases = parts_.engine.phases();
+  TRI_TRY(
+      write(EventKind::kStep, Fields{{"loss", window_loss_ / static_cast<double>(window_steps_)},
+                                     {"lr", rate_},
+                                     {"batch", parts_.config.batch},
+                                     {"forward_seconds", phases.forward},
+                                     {"backward_seconds", phases.backward},
+                                     {"update_seconds", phases.update}}));
+  window_loss_ = 0;
+  window_steps_ = 0;
+  return {};
+}
+
+Result<void> TrainingLoop::end_epoch() {
+  loader_.reset();  // evaluation borrows its ring
+  const EvaluationRooms rooms{parts_.engine, parts_.pool, parts_.ring};
+  const data::Dataset& set = parts_.dataset;
+  const base::Stopwatch spent;
+  TRI_ASSIGN(const Judgement judged, evaluate(rooms, set.validation ? set.validation : set.test,
+                                              state_.card.normalisation));
+  std::optional<Judgement> tested = judged;
+  if (set.validation && set.test) {
+    TRI_ASSIGN(tested, evaluate(rooms, set.test, state_.card.normalisation));
+  }
+  const double evaluation_seconds = spent.seconds();
+
+  const auto counted = static_cast<double>(state_.counted);
+  const double accuracy = state_.counted > 0 ? static_cast<double>(state_.correct) / counted : 0;
+  state_.epochs = static_cast<int64_t>(state_.samples / epoch_samples_);
+  state_.train_loss = state_.counted > 0 ? std::optional(state_.loss_sum / counted) : std::nullopt;
+  state_.test_accuracy = tested->accuracy;
+  state_.images_per_second = counted / state_.train_seconds;
+  // The part of a batch that belongs to the next epoch is not this one's time.
+  state_.epoch_seconds.push_back(static_cast<double>(epoch_samples_) / *state_.images_per_second);
+  if (state_.epoch_seconds.size() > kEpochsAveraged) {
+    state_.epoch_seconds.erase(state_.epoch_seconds.begin());
+  }
+  const bool best = !state_.best_judged || judged.accuracy > *state_.best_judged;
+  state_.epochs_since_best = best ? 0 : state_.epochs_since_best + 1;
+  if (best) {
+    state_.best_judged = judged.accuracy;
+    state_.best_test_accuracy = tested->accuracy;
+  }
+
+  Fields fields{{"epoch", state_.epochs},
+                {"train_accuracy", accuracy},
+                {"test_accuracy", tested->accuracy},
+                {"test_loss", tested->loss},
+                {"lr", rate_},
+                {"epoch_seconds", state_.epoch_seconds.back()},
+                {"images_per_second", *state_.images_per_second},
+                {"evaluation_seconds", evaluation_seconds},
+                {"best", best}};
+  fields.add(fields_of("train_loss", state_.train_loss));
+  if (set.validation) {
+    fields.add(Fields{{"val_accuracy", judged.accuracy}, {"val_loss", judged.loss}});
+  }
+  TRI_TRY(write(EventKind::kEpoch, std::move(fields)));
+  PanelState shown = panel_state();
+  shown.epoch = state_.epochs;
+  shown.loss = state_.train_loss;
+  parts_.panel.epoch_done(shown);
+
+  state_.loss_sum = 0;
+  state_.correct = 0;
+  state_.counted = 0;
+  state_.train_seconds = 0;
+  TRI_TRY(report_skipped());
+  TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
+  if (best) TRI_TRY(save(true));
+  return {};
+}
+
+Result<void> TrainingLoop::report_skipped() {
+  const data::Skipped skipped = parts_.dataset.train->skipped();
+  if (skipped.count <= skipped_) return {};
+  skipped_ = skipped.count;
+  return warn(fmt::format("{} images could not be read and were replaced by others; the first: {}",
+                          skipped.count, skipped.first_error));
+}
+
+Result<void> TrainingLoop::save(bool best) {
+  const base::Stopwatch spent;
+  const std::string path = best ? parts_.directory.best() : parts_.directory.last();
+  state_.seconds = seconds();
+  TRI_TRY(save_snapshot(
+      path, parts_.engine, state_,
+      parts_.config.export_dtype == "bf16" ? checkpoint::DType::kBf16 : checkpoint::DType::kF32));
+  if (!best) {
+    saved_step_ = state_.step;
+    since_saved_.restart();
+  }
+  return write(
+      EventKind::kCheckpoint,
+      Fields{{"which", best ? "best" : "last"}, {"path", path}, {"save_seconds", spent.seconds()}});
+}
+
+Result<void> TrainingLoop::save_if_due() {
+  const SaveInterval& interval = parts_.config.save_every;
+  const bool due = interval.steps > 0 ? state_.step % static_cast<uint64_t>(interval.steps) == 0
+                                      : since_saved_.seconds() >= 60 * interval.minutes;
+  return due ? save(false) : Result<void>();
+}
+
+Result<LoopEnd> TrainingLoop::finish() {
+  if (saved_step_ != state_.step) TRI_TRY(save(false));
+  if (state_.counted > 0) {
+    // Ended within an epoch: the summary gets its accuracy, the state stays that of the stream.
+    loader_.reset();
+    const data::Dataset& set = parts_.dataset;
+    TRI_ASSIGN(const Judgement tested,
+               evaluate({parts_.engine, parts_.pool, parts_.ring},
+                        set.test ? set.test : set.validation, state_.card.normalisation));
+    const auto counted = static_cast<double>(state_.counted);
+    state_.test_accuracy = tested.accuracy;
+    state_.train_loss = state_.loss_sum / counted;
+    if (!state_.best_test_accuracy) state_.best_test_accuracy = tested.accuracy;
+    if (state_.epoch_seconds.empty()) state_.images_per_second = counted / state_.train_seconds;
+  }
+  return stop(Status::kDone, std::nullopt);
+}
+
+Result<LoopEnd> TrainingLoop::stop(Status status, std::optional<Error> why) {
+  parts_.panel.close();
+  const Summary end = summary(status);
+  Fields fields{{"status", name(status)}};
+  if (why) fields.add("reason", why->message);
+  TRI_TRY(write(EventKind::kEnd, std::move(fields)));
+  TRI_TRY(write_summary(parts_.directory.summary(), end));
+  return LoopEnd{end, std::move(why)};
+}
+
+Result<void> TrainingLoop::warn(const std::string& text) {
+  parts_.panel.note("warning: " + text);
+  return write(EventKind::kWarning, Fields{{"message", text}});
+}
+
+Result<void> TrainingLoop::write(EventKind kind, Fields fields) {
+  return parts_.events.write({kind, state_.step, state_.samples, seconds(), std::move(fields)});
+}
+
+Summary TrainingLoop::summary(Status status) const {
+  const Config& config = parts_.config;
+  Summary result;
+  result.model = config.model;
+  result.data = config.data;
+  result.method = name(config.method);
+  result.seed = config.seed;
+  result.status = status;
+  result.epochs = state_.epochs;
+  result.steps = state_.step;
+  result.samples = state_.samples;
+  result.params = static_cast<uint64_t>(parts_.engine.model().parameter_elements());
+  result.test_accuracy = state_.test_accuracy;
+  result.best_test_accuracy = state_.best_test_accuracy;
+  result.train_loss = state_.train_loss;
+  const std::vector<double>& epochs = state_.epoch_seconds;
+  if (!epochs.empty()) {
+    result.epoch_seconds =
+        std::accumulate(epochs.begin(), epochs.end(), 0.0) / static_cast<double>(epochs.size());
+  }
+  result.images_per_second = state_.images_per_second;
+  result.engine_peak_bytes = parts_.engine.measured_peak_bytes();
+  result.process_peak_bytes = memory::Probes().peak_resident().bytes.value_or(0);
+  result.ceiling_bytes = state_.ceiling_bytes;
+  result.batch = {config.batch, config.batch, config.batch, config.batch};
+  result.precision = precision_shares(parts_.engine, config);
+  return result;
+}
+
+PanelState TrainingLoop::panel_state() const {
+  const Config& config = parts_.config;
+  const uint64_t total = static_cast<uint64_t>(config.epochs) * epoch_samples_;
+  const uint64_t inside = state_.samples % epoch_samples_;
+  PanelState shown;
+  shown.title = fmt::format("{} on {}, {}", config.model, config.data, name(config.method));
+  shown.epoch = std::min(static_cast<int64_t>(state_.samples / epoch_samples_) + 1, config.epochs);
+  shown.epochs = config.epochs;
+  shown.epoch_share = static_cast<double>(inside) / static_cast<double>(epoch_samples_);
+  shown.step = state_.step;
+  shown.loss = last_loss_;
+  shown.accuracy = state_.test_accuracy;
+  shown.best_accuracy = state_.best_test_accuracy;
+  shown.images_per_second = state_.train_seconds > 0
+                                ? static_cast<double>(state_.counted) / state_.train_seconds
+                                : state_.images_per_second.value_or(0);
+  shown.memory_bytes = memory::Probes().resident().bytes.value_or(0);
+  shown.ceiling_bytes = state_.ceiling_bytes;
+  shown.batch = config.batch;
+  const Summary::Shares shares = precision_shares(parts_.engine, config);
+  shown.precisions = {{"fp32", shares.fp32}, {"bf16", shares.bf16}};
+  if (state_.samples > first_samples_ && total > state_.samples) {
+    shown.seconds_left = clock_.seconds() * static_cast<double>(total - state_.samples) /
+                         static_cast<double>(state_.samples - first_samples_);
+  }
+  return shown;
+}
+
+}  // namespace tri::train

@@ -1,0 +1,89 @@
+#pragma once
+// Room: train. The loop over steps: batches in, updates, evaluations, checkpoints and events out.
+// In: everything a run holds, made by the session. Out: a summary, and why it ended. What it does
+// depends on RunState alone, so that a run continues from a snapshot as if it had never stopped;
+// clocks decide only when to save and what to show.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "exec/engine.h"
+#include "metrics/jsonl_writer.h"
+#include "train/evaluation.h"
+#include "train/panel.h"
+#include "train/run_directory.h"
+#include "train/run_state.h"
+#include "train/schedule.h"
+#include "train/summary.h"
+#include "tri/config.h"
+#include "tri/result.h"
+
+namespace tri::train {
+
+struct LoopParts {
+  const Config& config;  // resolved
+  const RunDirectory& directory;
+  const data::Dataset& dataset;
+  const data::Augment& augment;
+  exec::Engine& engine;
+  base::ThreadPool& pool;
+  std::span<std::byte> ring;
+  metrics::JsonlWriter& events;
+  Panel& panel;
+};
+
+struct LoopEnd {
+  Summary summary;
+  std::optional<Error> stopped;
+};
+
+class TrainingLoop {
+ public:
+  TrainingLoop(const LoopParts& parts, RunState state);
+
+  // A run that begins saves its first checkpoint, so that it can be resumed from then on.
+  Result<LoopEnd> run();
+
+  // Says something unusual on the panel and in the events.
+  Result<void> warn(const std::string& text);
+
+ private:
+  bool finished() const;
+  bool epoch_is_over() const;
+  Result<void> step();
+  Result<void> note_loss(const exec::StepReport& report);
+  Result<void> end_epoch();
+  Result<void> save(bool best);
+  Result<void> save_if_due();
+  Result<LoopEnd> finish();
+  Result<LoopEnd> stop(Status status, std::optional<Error> why);
+  Result<void> write(metrics::EventKind kind, metrics::Fields fields);
+  Result<void> report_skipped();
+  Summary summary(Status status) const;
+  PanelState panel_state() const;
+  double seconds() const { return before_seconds_ + clock_.seconds(); }
+
+  LoopParts parts_;
+  RunState state_;
+  const uint64_t epoch_samples_;
+  const Schedule schedule_;
+  const uint64_t first_samples_;  // of this process
+  const double before_seconds_;
+  base::Stopwatch clock_, since_saved_;
+  std::optional<uint64_t> saved_step_;
+  std::optional<data::Loader> loader_;
+  double window_loss_ = 0;  // of the steps since the last `step` event
+  uint64_t window_steps_ = 0;
+  double rate_ = 0;
+  std::optional<double> last_loss_;
+  std::string lost_layer_;  // by the last non-finite loss
+  uint64_t skipped_ = 0;
+};
+
+}  // namespace tri::train
