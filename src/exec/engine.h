@@ -53,8 +53,7 @@ struct PhaseSeconds {
 
 class Engine {
  public:
-  // Refuses, with kInvalid and one sentence, a batch that is not a multiple of the ghost batch and
-  // what lowering refuses.
+  // Refuses, with kInvalid and one sentence, a batch that is not a multiple of the ghost batch.
   static Result<std::unique_ptr<Engine>> plan(std::shared_ptr<const nn::Model> model,
                                               const EngineOptions& options);
 
@@ -91,7 +90,7 @@ class Engine {
 
  private:
   Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& options);
-  Result<void> make_plans();
+  void make_plans();
   void make_forecast();
   const StepReport& run(const StepPlan& plan, size_t buffer, uint64_t step, base::ThreadPool& pool);
   void bind(size_t offset, size_t bytes, memory::Kind kind);
