@@ -92,13 +92,17 @@ Result<void> run_kernels(const SharedOptions& shared) {
 
 Command bench_command(CLI::App& program, const SharedOptions& shared) {
   CLI::App* parser = program.add_subcommand("bench", "Time training steps or kernels");
-  parser->require_subcommand(1);
+  parser->require_subcommand(0, 1);  // the parser's own words for none would not name them
   CLI::App* step = parser->add_subcommand("step", "Whole training steps on made-up data");
   CLI::App* kernels = parser->add_subcommand("kernels", "Kernels against the machine's limits");
   for (CLI::App* one : {step, kernels}) one->fallthrough();
   const auto flags = std::make_shared<ConfigFlags>(*step, shared, true);
-  return {parser, [flags, step, &shared] {
-            return step->parsed() ? run_step(*flags, shared) : run_kernels(shared);
+  return {parser, [=, &shared]() -> Result<void> {
+            if (step->parsed()) return run_step(*flags, shared);
+            if (kernels->parsed()) return run_kernels(shared);
+            return unexpected(ErrorCode::kInvalid,
+                              "bench was not told what to time; give 'bench step' or 'bench "
+                              "kernels'");
           }};
 }
 
