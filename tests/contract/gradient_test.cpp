@@ -15,6 +15,9 @@ namespace {
 // Values this near to a kink may fall on its other side in fp32; another batch is drawn.
 constexpr double kNearKink = 1e-4;
 
+// Ghost batches of three: over two values a norm's gradient is nothing but what eps leaves of it.
+constexpr int64_t kSamples = 6;
+
 struct Drawn {
   std::shared_ptr<const nn::Model> model;
   Problem problem;
@@ -24,21 +27,17 @@ struct Drawn {
 Drawn draw(uint64_t seed) {
   Drawn drawn{random_network(seed), {}, {}};
   for (uint64_t attempt = 0; attempt < 50; ++attempt) {
-    const int64_t ghost = seed % 3 == 0 ? 2 : 0;
-    drawn.problem = draw_problem(*drawn.model, seed * 100 + attempt, 4, ghost);
+    const int64_t ghost = seed % 3 == 0 ? kSamples / 2 : 0;
+    drawn.problem = draw_problem(*drawn.model, seed * 100 + attempt, kSamples, ghost);
     drawn.exact = solve(*drawn.model, drawn.problem);
     if (drawn.exact.margin > kNearKink) break;
   }
   return drawn;
 }
 
-class RandomNetwork : public testing::TestWithParam<uint64_t> {};
-
 // The judge judged: reverse mode against central differences of its own loss.
-TEST_P(RandomNetwork, interpreter_agrees_with_central_differences) {
-  if (GetParam() % 8 != 0) GTEST_SKIP() << "one in eight is enough for the judge";
-  const uint64_t first = GetParam() * 4;
-  for (uint64_t seed = first; seed < first + 4; ++seed) {
+TEST(Interpreter, agrees_with_central_differences) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
     Drawn drawn = draw(seed);
     if (drawn.exact.margin <= kNearKink) continue;
     base::Stream random(seed, base::Purpose::kShuffle);
@@ -51,12 +50,14 @@ TEST_P(RandomNetwork, interpreter_agrees_with_central_differences) {
       weight = before - h;
       const double down = solve(*drawn.model, drawn.problem).loss;
       weight = before;
-      // The third derivative times h^2, and the in_single of the losses over h.
+      // The third derivative times h^2, and the rounding of the losses over h.
       EXPECT_NEAR(drawn.exact.gradients[p][at], (up - down) / (2 * h), 1e-7)
           << "seed " << seed << " " << drawn.model->parameters[p].name;
     }
   }
 }
+
+class RandomNetwork : public testing::TestWithParam<uint64_t> {};
 
 std::string describe(const nn::Model& model) {
   std::string text;
@@ -85,11 +86,14 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     options.step.threads = 3;
     options.step.update = false;
     const auto engine = engine_for(drawn.model, drawn.problem, options);
-    const double loss = engine->train(0, 1, pool).loss.loss / 4.0;
-    EXPECT_NEAR(loss, drawn.exact.loss,
-                8 * std::abs(single.loss - drawn.exact.loss) + 0x1p-20 * drawn.exact.loss);
+    const double loss = engine->train(0, 1, pool).loss.loss / kSamples;
+    // A sample's loss moves by at most twice what its logits move.
+    double moved = 0;
+    for (size_t i = 0; i < single.logits.size(); ++i)
+      moved = std::max(moved, std::abs(single.logits[i] - drawn.exact.logits[i]));
+    EXPECT_NEAR(loss, drawn.exact.loss, 16 * 2 * moved + 0x1p-20 * norm(drawn.exact.logits));
     EXPECT_EQ(compare("logits", drawn.exact.logits, single.logits, norm(drawn.exact.logits),
-                      logits(*engine, 4)),
+                      logits(*engine, kSamples)),
               "");
     const auto got = gradients(*engine);
     for (size_t p = 0; p < got.size(); ++p)

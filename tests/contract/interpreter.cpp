@@ -413,9 +413,11 @@ class Interpreter {
         add_parameter_grad(node.weight, c, dy[i] * normalised);
         add_parameter_grad(node.bias, c, dy[i]);
       }
-      for (const size_t i : all)
-        dx[i] += parameter(node.weight)[c] * m.inverse *
-                 (dy[i] - plain / m.rows - (x[i] - m.mean) * m.inverse * centred / m.rows);
+      // dy - mean(dy) - normalised * mean(dy * normalised) as a sum of three: where it cancels, as
+      // it does over two values, each one's rounding counts.
+      const T a = parameter(node.weight)[c] * m.inverse;
+      const T slope_of_x = -a * m.inverse * centred / m.rows, constant = -a * plain / m.rows;
+      for (const size_t i : all) dx[i] += a * dy[i] + (slope_of_x * (x[i] - m.mean) + constant);
     });
   }
 
