@@ -2,8 +2,9 @@
 // in double precision, whose gradients are themselves checked by central differences.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <limits>
 
 #include "base/philox.h"
 #include "contract/random_graph.h"
@@ -126,6 +127,14 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
                       {eval_single.logits.begin(), eval_single.logits.begin() + some},
                       norm(eval.logits), logits(*engine, count)),
               "");
+
+    // Whatever a step leaves behind, the next one does not see it.
+    const exec::BatchRoom poison = engine->batch(1);
+    std::ranges::fill(poison.x, std::numeric_limits<float>::quiet_NaN());
+    std::ranges::fill(poison.labels, 0);
+    engine->train(1, 1, pool);
+    engine->train(0, 1, pool);
+    EXPECT_EQ(got, gradients(*engine));
 
     // The same bits if transformed values are stored, and on other threads.
     options.store = true;
