@@ -16,6 +16,9 @@ namespace {
 // Values this near to a kink may fall on its other side in fp32; another batch is drawn.
 constexpr double kNearKink = 1e-4;
 
+// A few roundings of a sum's terms.
+constexpr double kFew = 0x1p-20;
+
 // Ghost batches of three: over two values a norm's gradient is nothing but what eps leaves of it.
 constexpr int64_t kSamples = 6;
 
@@ -92,24 +95,24 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     double moved = 0;
     for (size_t i = 0; i < single.logits.size(); ++i)
       moved = std::max(moved, std::abs(single.logits[i] - drawn.exact.logits[i]));
-    EXPECT_NEAR(loss, drawn.exact.loss, 16 * 2 * moved + 0x1p-20 * norm(drawn.exact.logits));
-    EXPECT_EQ(compare("logits", drawn.exact.logits, single.logits, norm(drawn.exact.logits),
+    EXPECT_NEAR(loss, drawn.exact.loss, 16 * 2 * moved + kFew * norm(drawn.exact.logits));
+    EXPECT_EQ(compare("logits", drawn.exact.logits, single.logits, kFew * norm(drawn.exact.logits),
                       logits(*engine, kSamples)),
               "");
     const auto got = gradients(*engine);
     for (size_t p = 0; p < got.size(); ++p)
       EXPECT_EQ(compare(drawn.model->parameters[p].name, drawn.exact.gradients[p],
-                        single.gradients[p], norm(drawn.exact.magnitudes[p]), got[p]),
+                        single.gradients[p], kFew * norm(drawn.exact.magnitudes[p]), got[p]),
                 "");
     for (size_t n = 0; n < drawn.model->nodes.size(); ++n) {
       if (drawn.model->nodes[n].kind != ops::OpKind::kBatchNorm) continue;
       const auto node = static_cast<int>(n);
-      EXPECT_EQ(
-          compare("running mean", drawn.exact.running_mean[n], single.running_mean[n],
-                  norm(drawn.exact.running_variance[n]), engine->parameters().running_mean(node)),
-          "");
+      EXPECT_EQ(compare("running mean", drawn.exact.running_mean[n], single.running_mean[n],
+                        kFew * norm(drawn.exact.running_variance[n]),
+                        engine->parameters().running_mean(node)),
+                "");
       EXPECT_EQ(compare("running variance", drawn.exact.running_variance[n],
-                        single.running_variance[n], norm(drawn.exact.running_variance[n]),
+                        single.running_variance[n], kFew * norm(drawn.exact.running_variance[n]),
                         engine->parameters().running_variance(node)),
                 "");
     }
@@ -125,7 +128,7 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     const auto some = static_cast<std::ptrdiff_t>(count * drawn.model->classes());
     EXPECT_EQ(compare("evaluation", {eval.logits.begin(), eval.logits.begin() + some},
                       {eval_single.logits.begin(), eval_single.logits.begin() + some},
-                      norm(eval.logits), logits(*engine, count)),
+                      kFew * norm(eval.logits), logits(*engine, count)),
               "");
 
     // Whatever a step leaves behind, the next one does not see it.
@@ -143,6 +146,36 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     EXPECT_EQ(got, gradients(*stored));
   }
   EXPECT_GT(used, 0);
+}
+
+// Any mixture of formats: what rounding every value to the coarsest of them does is what is
+// allowed.
+TEST_P(RandomNetwork, engine_in_narrow_formats_stays_near_the_definition) {
+  using numeric::Format;
+  base::ThreadPool pool(2);
+  const uint64_t seed = GetParam() * 4 + 2;
+  const Drawn drawn = draw(seed);
+  Problem coarse = drawn.problem;
+  coarse.kept_in = Format::kBf16;
+  const Solution rounded = solve(*drawn.model, coarse);
+  exec::EngineOptions options;
+  options.step.threads = 2;
+  options.step.update = false;
+  base::Stream random(seed, base::Purpose::kShuffle);
+  const Format formats[] = {Format::kF32, Format::kBf16, Format::kF16};
+  for (int layer = 0; layer < drawn.model->layers; ++layer)
+    options.step.formats.push_back(
+        {Format::kF32, formats[random.below(3)], formats[random.below(3)], Format::kF32});
+  const auto engine = engine_for(drawn.model, drawn.problem, options);
+  engine->train(0, 1, pool);
+  const auto got = gradients(*engine);
+  for (size_t p = 0; p < got.size(); ++p)
+    EXPECT_EQ(compare(drawn.model->parameters[p].name, drawn.exact.gradients[p],
+                      rounded.gradients[p], 0x1p-8 * norm(drawn.exact.magnitudes[p]), got[p]),
+              "")
+        << "seed " << seed << "\n"
+        << describe(*drawn.model);
+  EXPECT_EQ(engine->measured_peak_bytes(), engine->forecast().engine_peak_bytes);
 }
 
 TEST_P(RandomNetwork, fused_steps_as_after) {
