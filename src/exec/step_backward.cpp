@@ -290,7 +290,7 @@ void StepBuilder::weights_backward(size_t index) {
         const int kept = run.plan->gradients[weight];
         pass.partial = run.floats(partial >= 0 ? partial : kept >= 0 ? kept : memory);
         if (trusted) {
-          KeepGradient keep(run.at(partial), Format::kF32);
+          KeepRounded keep(run.floats(partial), gp);
           pass.consumer = &keep;
           operation.backward_weights(pass);
           update_parameter(run, weight, pass.partial, Format::kF32, run.at(memory));

@@ -90,4 +90,15 @@ class KeepGradient final : public ops::GradConsumer {
   Format format_;
 };
 
+// Keeps parts of a gradient in fp32, rounded to `gp` on the way.
+class KeepRounded final : public ops::GradConsumer {
+ public:
+  KeepRounded(float* gradient, Format gp) : gradient_(gradient), gp_(gp) {}
+  void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
+
+ private:
+  float* gradient_;
+  Format gp_;
+};
+
 }  // namespace tri::exec

@@ -64,7 +64,6 @@ std::vector<exec::LayerFormats> table(const nn::Model& model, exec::LayerFormats
 struct Trained {
   std::vector<Bytes> bytes;
   std::vector<double> losses;
-  std::vector<optim::GradStats> stats;
   bool operator==(const Trained&) const = default;
 };
 

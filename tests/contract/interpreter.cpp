@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "numeric/round.h"
 
 namespace tri::contract {
 namespace {
@@ -50,6 +51,7 @@ class Interpreter {
     for (size_t n = 0; n < model_.nodes.size(); ++n) {
       at_ = n;
       forward(model_.nodes[n]);
+      if (n > 0) keep(values_[n]);
     }
     for (const Values& values : values_) grads_.emplace_back(values.size(), T{0});
     loss();
@@ -60,6 +62,7 @@ class Interpreter {
     }
     for (size_t n = model_.nodes.size(); n-- > 0;) {
       at_ = n;
+      keep(grads_[n]);
       backward(model_.nodes[n]);
     }
     for (const Values& grad : parameter_grads_)
@@ -68,6 +71,12 @@ class Interpreter {
   }
 
  private:
+  void keep(Values& values) const {
+    if (problem_.kept_in == numeric::Format::kF32) return;
+    for (T& v : values)
+      v = static_cast<T>(numeric::decode(
+          problem_.kept_in, numeric::encode(problem_.kept_in, static_cast<float>(v)).bits));
+  }
   static size_t index(const Shape& s, int64_t n, int64_t y, int64_t x, int64_t c) {
     return static_cast<size_t>(((n * s.h + y) * s.w + x) * s.c + c);
   }
@@ -413,9 +422,11 @@ class Interpreter {
         add_parameter_grad(node.weight, c, dy[i] * normalised);
         add_parameter_grad(node.bias, c, dy[i]);
       }
-      for (const size_t i : all)
-        dx[i] += parameter(node.weight)[c] * m.inverse *
-                 (dy[i] - plain / m.rows - (x[i] - m.mean) * m.inverse * centred / m.rows);
+      // dy - mean(dy) - normalised * mean(dy * normalised) as a sum of three: where it cancels, as
+      // it does over two values, each one's rounding counts.
+      const T a = parameter(node.weight)[c] * m.inverse;
+      const T slope_of_x = -a * m.inverse * centred / m.rows, constant = -a * plain / m.rows;
+      for (const size_t i : all) dx[i] += a * dy[i] + (slope_of_x * (x[i] - m.mean) + constant);
     });
   }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/model.h"
+#include "numeric/format.h"
 
 namespace tri::contract {
 
@@ -20,6 +21,8 @@ struct Problem {
   // Computed in fp32, in this file's order: how far that is from double precision is how far other
   // fp32 code may be.
   bool single = false;
+  // The format in which every value and every gradient of a node is kept.
+  numeric::Format kept_in = numeric::Format::kF32;
   Numbers x;  // (N, H, W, C)
   std::vector<int32_t> labels;
   std::vector<uint64_t> ids;

@@ -25,10 +25,10 @@ std::vector<std::vector<float>> gradients(const exec::Engine& engine);
 std::vector<std::vector<float>> weights(exec::Engine& engine);
 std::vector<float> logits(const exec::Engine& engine, int64_t samples);
 
-// Empty if `got` lies as near to `want` as fp32 may: within kSlack times the distance of plain fp32
-// code (`single`), and a few roundings of `magnitude`, a norm. Otherwise a sentence.
-std::string compare(const std::string& name, const Numbers& want, const Numbers& single,
-                    double magnitude, std::span<const float> got);
+// Empty if `got` lies as near to `want` as it may: within kSlack times the distance of plain code
+// of the same precision, and the norm `roundings`. Otherwise a sentence.
+std::string compare(const std::string& name, const Numbers& want, const Numbers& plain,
+                    double roundings, std::span<const float> got);
 double norm(const Numbers& values);
 
 }  // namespace tri::contract
