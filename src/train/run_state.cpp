@@ -37,6 +37,8 @@ void visit_state(State& state, const Visit& visit) {
   visit("epochs_since_best", state.epochs_since_best);
   visit("epoch_seconds", state.epoch_seconds);
   visit("images_per_second", state.images_per_second);
+  visit("window_loss", state.window_loss);
+  visit("window_steps", state.window_steps);
   visit("bad_losses", state.bad_losses);
   visit("ceiling_bytes", state.ceiling_bytes);
   visit("base_bytes", state.base_bytes);

@@ -52,6 +52,10 @@ struct RunState {
   std::vector<double> epoch_seconds;  // of the last five
   std::optional<double> images_per_second;
 
+  // Since the last `step` event.
+  double window_loss = 0;
+  uint64_t window_steps = 0;
+
   int64_t bad_losses = 0;      // non-finite, in a row
   uint64_t ceiling_bytes = 0;  // as resolved at the first start
   uint64_t base_bytes = 0;     // what the process held before the engine took its memory

@@ -154,8 +154,8 @@ Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
   const auto batch = static_cast<uint64_t>(parts_.config.batch);
   const double loss = report.loss.loss / static_cast<double>(batch);
   last_loss_ = loss;
-  ++window_steps_;
-  window_loss_ += loss;
+  ++state_.window_steps;
+  state_.window_loss += loss;
   if (std::isfinite(loss)) {
     state_.bad_losses = 0;
     state_.loss_sum += report.loss.loss;
@@ -168,15 +168,15 @@ Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
   }
   if (state_.step % static_cast<uint64_t>(parts_.config.control_every) != 0) return {};
   const exec::PhaseSeconds phases = parts_.engine.phases();
-  TRI_TRY(
-      write(EventKind::kStep, Fields{{"loss", window_loss_ / static_cast<double>(window_steps_)},
-                                     {"lr", rate_},
-                                     {"batch", parts_.config.batch},
-                                     {"forward_seconds", phases.forward},
-                                     {"backward_seconds", phases.backward},
-                                     {"update_seconds", phases.update}}));
-  window_loss_ = 0;
-  window_steps_ = 0;
+  TRI_TRY(write(EventKind::kStep,
+                Fields{{"loss", state_.window_loss / static_cast<double>(state_.window_steps)},
+                       {"lr", rate_},
+                       {"batch", parts_.config.batch},
+                       {"forward_seconds", phases.forward},
+                       {"backward_seconds", phases.backward},
+                       {"update_seconds", phases.update}}));
+  state_.window_loss = 0;
+  state_.window_steps = 0;
   return {};
 }
 

@@ -78,8 +78,6 @@ class TrainingLoop {
   base::Stopwatch clock_, since_saved_;
   std::optional<uint64_t> saved_step_;
   std::optional<data::Loader> loader_;
-  double window_loss_ = 0;  // of the steps since the last `step` event
-  uint64_t window_steps_ = 0;
   double rate_ = 0;
   std::optional<double> last_loss_;
   std::string lost_layer_;  // by the last non-finite loss
