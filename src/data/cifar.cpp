@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/check.h"
-#include "data/file.h"
+#include "data/data_file.h"
 #include "data/name_list.h"
 #include "data/readers.h"
 

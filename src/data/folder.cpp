@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "base/check.h"
-#include "data/file.h"
+#include "data/data_file.h"
 #include "data/image.h"
 #include "data/readers.h"
 

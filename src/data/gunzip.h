@@ -4,7 +4,7 @@
 #include <functional>
 #include <span>
 
-#include "data/file.h"
+#include "data/data_file.h"
 
 namespace tri::data {
 

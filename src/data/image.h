@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/file.h"
+#include "data/data_file.h"
 #include "tensor/shape.h"
 
 namespace tri::data {

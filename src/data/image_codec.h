@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/file.h"
+#include "data/data_file.h"
 
 namespace tri::data {
 

@@ -33,32 +33,32 @@ Engine::Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& opti
 Result<std::unique_ptr<Engine>> Engine::plan(std::shared_ptr<const nn::Model> model,
                                              const EngineOptions& options) {
   const StepSpec& step = options.step;
-  if (step.samples < 1)
-    return unexpected(ErrorCode::kInvalid,
-                      fmt::format("a batch of {} samples; give at least 1", step.samples));
+  if (step.samples < 1 || step.samples > ops::kMaxExtent)
+    return unexpected(ErrorCode::kInvalid, fmt::format("a batch of {} samples; give 1 to {}",
+                                                       step.samples, ops::kMaxExtent));
   if (step.ghost < 0 || (step.ghost > 0 && step.samples % step.ghost != 0))
     return unexpected(ErrorCode::kInvalid,
                       fmt::format("a batch of {} is not a multiple of the ghost batch of {}; "
                                   "choose a divisor of the batch",
                                   step.samples, step.ghost));
   std::unique_ptr<Engine> engine(new Engine(std::move(model), options));
-  TRI_TRY(engine->make_plans());
+  engine->make_plans();
   engine->make_forecast();
   return engine;
 }
 
-Result<void> Engine::make_plans() {
-  TRI_ASSIGN(train_graph_, lower(*model_, {true, options_.store}));
-  TRI_ASSIGN(eval_graph_, lower(*model_, {false, false}));
+void Engine::make_plans() {
+  train_graph_ = lower(*model_, {true, options_.store});
+  eval_graph_ = lower(*model_, {false, false});
   parameters_ = std::make_unique<Parameters>(*model_, options_.forms);
   train_ = plan_step(train_graph_, *parameters_, options_.step);
-  if (!options_.evaluates) return {};
+  if (!options_.evaluates) return;
   StepSpec spec = options_.step;
   spec.training = false;
   spec.ghost = 0;
   for (;; spec.samples = (spec.samples + 1) / 2) {
     eval_ = plan_step(eval_graph_, *parameters_, spec);
-    if (eval_.arena_bytes <= train_.arena_bytes || spec.samples == 1) return {};
+    if (eval_.arena_bytes <= train_.arena_bytes || spec.samples == 1) return;
   }
 }
 
@@ -121,6 +121,7 @@ Result<void> Engine::obtain(uint64_t seed) {
   report_.passed.resize(report_.saved.size());
   size_t most = 1;
   for (const LoweredOp& op : train_graph_.ops) most = std::max(most, op.inputs.size() + 1);
+  tick_ns_.reserve(std::max(train_.ticks.size(), eval_.ticks.size()));
   sources_.reserve(most);
   sinks_.reserve(most);
   return {};
@@ -180,6 +181,7 @@ const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step
   context.sinks = &sinks_;
   std::ranges::fill(report_.passed, ops::StoreCounts{});
   std::array<int64_t, 3> spent{};
+  tick_ns_.clear();
   int64_t before = base::now_ns();
   for (const Tick& tick : plan.ticks) {
     for (const int b : tick.begins) {
@@ -193,6 +195,7 @@ const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step
     }
     const int64_t after = base::now_ns();
     spent[static_cast<size_t>(tick.phase)] += after - before;
+    tick_ns_.push_back(after - before);
     before = after;
   }
   phases_ = {1e-9 * static_cast<double>(spent[0]), 1e-9 * static_cast<double>(spent[1]),

@@ -53,8 +53,7 @@ struct PhaseSeconds {
 
 class Engine {
  public:
-  // Refuses, with kInvalid and one sentence, a batch that is not a multiple of the ghost batch and
-  // what lowering refuses.
+  // Refuses, with kInvalid and one sentence, a batch that is not a multiple of the ghost batch.
   static Result<std::unique_ptr<Engine>> plan(std::shared_ptr<const nn::Model> model,
                                               const EngineOptions& options);
 
@@ -86,10 +85,12 @@ class Engine {
   size_t measured_peak_bytes() const { return measured_peak_; }
   const memory::Ledger& ledger() const { return ledger_; }
   PhaseSeconds phases() const { return phases_; }  // of the last step
+  // Nanoseconds of each tick of the last step, in the order of its plan.
+  std::span<const int64_t> tick_ns() const { return tick_ns_; }
 
  private:
   Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& options);
-  Result<void> make_plans();
+  void make_plans();
   void make_forecast();
   const StepReport& run(const StepPlan& plan, size_t buffer, uint64_t step, base::ThreadPool& pool);
   void bind(size_t offset, size_t bytes, memory::Kind kind);
@@ -112,6 +113,7 @@ class Engine {
   std::vector<ops::Sink> sinks_;
   const StepPlan* last_ = nullptr;
   PhaseSeconds phases_;
+  std::vector<int64_t> tick_ns_;
 };
 
 }  // namespace tri::exec

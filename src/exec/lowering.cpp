@@ -1,7 +1,5 @@
 #include "exec/lowering.h"
 
-#include <fmt/format.h>
-
 namespace tri::exec {
 namespace {
 
@@ -18,9 +16,9 @@ class Lowering {
     ++readers_[static_cast<size_t>(model.output)];
   }
 
-  Result<Lowered> run() {
+  Lowered run() {
     for (size_t i = 0; i < model_.nodes.size(); ++i) {
-      TRI_TRY(lower_node(static_cast<int>(i)));
+      lower_node(static_cast<int>(i));
       if (options_.store) store_transformed(static_cast<int>(i));
     }
     out_.logits = value(model_.output);
@@ -38,6 +36,8 @@ class Lowering {
       if (!passes_through(node(index))) return true;
     return false;
   }
+  // The input is stored by the caller: nothing is computed when it is there.
+  bool may_grow(int index) const { return value(index) != 0 && only_reader(index); }
   bool passes_through(const nn::Node& n) const {
     const bool drops = n.kind == OpKind::kDropout || n.kind == OpKind::kStochasticDepth;
     return n.kind == OpKind::kFlatten || (drops && (!options_.training || n.attr.rate == 0.0f));
@@ -70,7 +70,7 @@ class Lowering {
   }
 
   // The tensor of node `index` if its transform may still grow, otherwise a stored copy of it.
-  int open_value(int index, bool may_grow) { return may_grow ? value(index) : store(value(index)); }
+  int open_value(int index, bool grows) { return grows ? value(index) : store(value(index)); }
 
   static bool plain(const LoweredTensor& t) {
     return t.norm < 0 && t.activation == Activation::kNone && t.depth < 0 && t.scaled < 0;
@@ -92,61 +92,46 @@ class Lowering {
     return true;
   }
 
-  // A linear layer reads the image behind a flatten; anything else would need its numbers moved.
-  Result<void> check_flatten(int index) const {
-    const Shape& image = node(node(index).inputs[0]).shape;
-    if (image.pixels() == 1) return {};
-    for (const nn::Node& reader : model_.nodes)
-      for (const int input : reader.inputs)
-        if (input == index && reader.kind != OpKind::kLinear)
-          return unexpected(ErrorCode::kInvalid,
-                            fmt::format("layer {} reads the flattened {} of layer {}, and only a "
-                                        "linear layer can; flatten after a global average pool",
-                                        reader.name, image.text(), node(index).name));
-    return {};
-  }
-
-  Result<void> lower_node(int index) {
+  void lower_node(int index) {
     const nn::Node& n = node(index);
     value_.push_back(-1);
     const auto set = [&](int held) { value_.back() = held; };
     const int x = n.inputs.empty() ? -1 : n.inputs[0];
-    if (n.kind == OpKind::kFlatten) TRI_TRY(check_flatten(index));
     if (passes_through(n)) {
       set(value(x));
-      return {};
+      return;
     }
     switch (n.kind) {
       case OpKind::kInput:
         set(add_tensor(n.name, n.shape, -1, -1));
-        return {};
+        return;
       case OpKind::kBatchNorm: {
-        const int held = open_value(x, only_reader(x) && x != 0 && plain(tensor(value(x))));
+        const int held = open_value(x, may_grow(x) && plain(tensor(value(x))));
         tensor(held).norm = static_cast<int>(out_.norms.size());
         out_.norms.push_back({index, held});
         set(held);
-        return {};
+        return;
       }
       case OpKind::kActivation: {
         const LoweredTensor& t = tensor(value(x));
-        const bool may = only_reader(x) && x != 0 && t.activation == Activation::kNone &&
-                         t.depth < 0 && t.scaled < 0;
+        const bool may =
+            may_grow(x) && t.activation == Activation::kNone && t.depth < 0 && t.scaled < 0;
         const int held = open_value(x, may);
         tensor(held).activation = n.attr.activation;
         set(held);
-        return {};
+        return;
       }
       case OpKind::kStochasticDepth: {
         const LoweredTensor& t = tensor(value(x));
-        const int held = open_value(x, only_reader(x) && x != 0 && t.depth < 0 && t.scaled < 0);
+        const int held = open_value(x, may_grow(x) && t.depth < 0 && t.scaled < 0);
         tensor(held).depth = static_cast<int>(out_.depths.size());
         out_.depths.push_back({index, n.attr.rate});
         set(held);
-        return {};
+        return;
       }
       case OpKind::kChannelScale: {
         const LoweredTensor& t = tensor(value(x));
-        const int held = open_value(x, x != 0 && t.depth < 0 && t.scaled < 0);
+        const int held = open_value(x, value(x) != 0 && t.depth < 0 && t.scaled < 0);
         const auto factor = static_cast<int>(out_.factors.size());
         out_.factors.push_back({value(n.inputs[1]), n.shape.c});
         const int made = add_op(OpKind::kChannelScale, index, n.name, {held, value(n.inputs[1])},
@@ -154,15 +139,17 @@ class Lowering {
         tensor(made).scaled = held;
         tensor(made).factor = factor;
         set(made);
-        return {};
+        return;
       }
       default:
         break;
     }
     std::vector<int> inputs;
     for (const int input : n.inputs) inputs.push_back(value(input));
-    set(add_op(n.kind, index, n.name, std::move(inputs), n.shape, n.layer));
-    return {};
+    // Behind a flatten the image keeps its shape; whatever treats its elements alike does not mind.
+    const bool alike = n.kind == OpKind::kAdd || n.kind == OpKind::kDropout;
+    const Shape shape = alike ? tensor(inputs.front()).shape : n.shape;
+    set(add_op(n.kind, index, n.name, std::move(inputs), shape, n.layer));
   }
 
   const nn::Model& model_;
@@ -174,7 +161,7 @@ class Lowering {
 
 }  // namespace
 
-Result<Lowered> lower(const nn::Model& model, const LoweringOptions& options) {
+Lowered lower(const nn::Model& model, const LoweringOptions& options) {
   return Lowering(model, options).run();
 }
 

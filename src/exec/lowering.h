@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "nn/model.h"
-#include "tri/result.h"
 
 namespace tri::exec {
 
@@ -68,6 +67,6 @@ struct LoweringOptions {
   bool store = false;    // store every transformed value instead of recomputing it on load
 };
 
-Result<Lowered> lower(const nn::Model& model, const LoweringOptions& options);
+Lowered lower(const nn::Model& model, const LoweringOptions& options);
 
 }  // namespace tri::exec

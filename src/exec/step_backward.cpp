@@ -56,6 +56,13 @@ void StepBuilder::backward_op(size_t index) {
                plan_.norms[static_cast<size_t>(norm)].grads);
 }
 
+// Batch norm's backward replaces GY by dz where every pass would pay for the activation again.
+bool StepBuilder::rewrites_grad(int t) const {
+  const LoweredTensor& value = tensor(t);
+  return value.norm >= 0 && (value.activation == ops::Activation::kSilu ||
+                             value.activation == ops::Activation::kSigmoid);
+}
+
 bool StepBuilder::open_grad(int t) {
   TensorSlots& made = slots(t);
   const bool there = made.grad >= 0;
@@ -75,6 +82,7 @@ void StepBuilder::norm_backward(int norm) {
   const auto padded = static_cast<size_t>((made.plan->channels + 31) / 32 * 32);
   made.grads = add_buffer(tensor(t).name + "/norm gradient", (3 * each + 2 * padded) * 4,
                           Kind::kActivations, End::kTransient, tensor(t).layer);
+  made.rewrites = rewrites_grad(t);
   touch(made.grads);
   touch_grad(t);
   const int memory = scratch(
@@ -87,8 +95,9 @@ void StepBuilder::norm_backward(int norm) {
     const int64_t padding = (plan.channels + 31) / 32 * 32 - plan.channels;
     std::fill_n(grads.gamma + plan.channels, padding, 0.0f);
     std::fill_n(grads.beta + plan.channels, padding, 0.0f);
-    ops::norm_backward(plan, run.grad_source(t), run.norm_batch(norm), run.norm_params(norm), grads,
-                       run.at(memory), *run.pool);
+    run.report->passed[static_cast<size_t>(t)] += ops::norm_backward(
+        plan, run.grad_source(t, true), run.norm_batch(norm), run.norm_params(norm), grads,
+        run.plan->norms[static_cast<size_t>(norm)].rewrites, run.at(memory), *run.pool);
   });
 }
 
@@ -107,7 +116,8 @@ bool StepBuilder::may_alias(size_t add, int input, const std::vector<int>& alias
       if (std::ranges::find(inputs, t) != inputs.end()) return c;
     }
     const OpKind kind = graph_.ops[static_cast<size_t>(producer)].kind;
-    return kind == OpKind::kAdd || kind == OpKind::kChannelScale ? producer : -1;  // in place
+    const bool in_place = kind == OpKind::kAdd || kind == OpKind::kChannelScale || rewrites_grad(t);
+    return in_place ? producer : -1;
   };
   return std::ranges::all_of(aliased, [&](int other) {
     return next_writer(input) < tensor(other).producer &&
@@ -280,7 +290,7 @@ void StepBuilder::weights_backward(size_t index) {
         const int kept = run.plan->gradients[weight];
         pass.partial = run.floats(partial >= 0 ? partial : kept >= 0 ? kept : memory);
         if (trusted) {
-          KeepGradient keep(run.at(partial), Format::kF32);
+          KeepRounded keep(run.floats(partial), gp);
           pass.consumer = &keep;
           operation.backward_weights(pass);
           update_parameter(run, weight, pass.partial, Format::kF32, run.at(memory));

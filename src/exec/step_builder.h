@@ -56,6 +56,7 @@ class StepBuilder {
   bool wants_grad(int t) const { return wants_grad_[static_cast<size_t>(t)]; }
   // The buffer of t's gradient, made at its first contribution; says whether it was there before.
   bool open_grad(int t);
+  bool rewrites_grad(int t) const;
   bool may_alias(size_t add, int input, const std::vector<int>& aliased) const;
 
   void place();

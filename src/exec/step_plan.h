@@ -74,8 +74,9 @@ struct TensorSlots {
 };
 
 struct NormSlots {
-  int batch = -1;  // mean, inverse, scale, shift; with running statistics: scale, shift
-  int grads = -1;  // a, b, c, then the gradients of gamma and beta
+  int batch = -1;         // mean, inverse, scale, shift; with running statistics: scale, shift
+  int grads = -1;         // a, b, c, then the gradients of gamma and beta
+  bool rewrites = false;  // backward replaces GY by dz, see ops::norm_backward
   std::unique_ptr<ops::NormPlan> plan;
 };
 

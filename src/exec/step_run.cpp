@@ -1,6 +1,7 @@
 #include "exec/step_run.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "simd/convert.h"
 
@@ -19,6 +20,20 @@ constexpr size_t kUpdateTile = 8192;
 
 optim::Noise noise_of(const StepRun& run, size_t index) {
   return {run.seed, run.step, static_cast<uint32_t>(index)};
+}
+
+// Calls body(first, count, piece) for pieces of `grad` as they are once stored in `format`.
+template <class Body>
+void for_each_rounded(Format format, const float* grad, size_t count, Body body) {
+  if (format == Format::kF32) return body(size_t{0}, count, grad);
+  std::byte narrow[kPiece * sizeof(float)];
+  float rounded[kPiece];
+  for (size_t first = 0; first < count; first += kPiece) {
+    const size_t some = std::min(kPiece, count - first);
+    simd::encode(format, grad + first, narrow, some);
+    simd::decode(format, narrow, rounded, some);
+    body(first, some, rounded);
+  }
 }
 
 }  // namespace
@@ -45,14 +60,18 @@ ops::Source StepRun::source(int t) const {
   return source;
 }
 
-ops::GradSource StepRun::grad_source(int t) const {
+ops::GradSource StepRun::grad_source(int t, bool before_norm) const {
   const LoweredTensor& tensor = pick(graph().tensors, t);
   const TensorSlots& slots = pick(plan->tensors, t);
   ops::GradSource grad;
   grad.grad = {at(slots.grad), slots.gy, tensor.shape.c, tensor.shape.c, tensor.shape.pixels()};
   if (tensor.scaled >= 0) return grad;
   grad.value = source(t);
-  if (tensor.norm >= 0) {
+  if (tensor.norm >= 0 && !before_norm) {
+    if (pick(plan->norms, tensor.norm).rewrites) {
+      grad.value.activation = ops::Activation::kNone;
+      grad.value.sample_factor = nullptr;
+    }
     const ops::NormGrads norm = norm_grads(tensor.norm);
     grad.a = norm.a;
     grad.b = norm.b;
@@ -153,20 +172,11 @@ void FusedUpdate::consume(size_t part, int64_t begin, int64_t count, const float
   const optim::ParamStorage& storage = run_.parameters->slot(index_).storage;
   const optim::Coefficients& coefficients = run_.coefficients[index_];
   optim::GradStats sum;
-  if (gp_ == Format::kF32) {
-    sum = optim::update(coefficients, storage, static_cast<size_t>(begin),
-                        static_cast<size_t>(count), grad, noise_of(run_, index_));
-  } else {
-    std::byte narrow[kPiece * sizeof(float)];
-    float rounded[kPiece];
-    for (size_t done = 0; done < static_cast<size_t>(count); done += kPiece) {
-      const size_t some = std::min(kPiece, static_cast<size_t>(count) - done);
-      simd::encode(gp_, grad + done, narrow, some);
-      simd::decode(gp_, narrow, rounded, some);
-      sum += optim::update(coefficients, storage, static_cast<size_t>(begin) + done, some, rounded,
-                           noise_of(run_, index_));
-    }
-  }
+  for_each_rounded(gp_, grad, static_cast<size_t>(count),
+                   [&](size_t first, size_t some, const float* piece) {
+                     sum += optim::update(coefficients, storage, static_cast<size_t>(begin) + first,
+                                          some, piece, noise_of(run_, index_));
+                   });
   stats_[part] = sum;
 }
 
@@ -180,6 +190,13 @@ void KeepGradient::consume(size_t, int64_t begin, int64_t count, const float* gr
   simd::encode(format_, grad,
                gradient_ + static_cast<size_t>(begin) * numeric::storage_bytes(format_),
                static_cast<size_t>(count));
+}
+
+void KeepRounded::consume(size_t, int64_t begin, int64_t count, const float* grad) noexcept {
+  for_each_rounded(
+      gp_, grad, static_cast<size_t>(count), [&](size_t first, size_t some, const float* piece) {
+        std::memmove(gradient_ + static_cast<size_t>(begin) + first, piece, some * sizeof(float));
+      });
 }
 
 }  // namespace tri::exec

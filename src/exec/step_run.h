@@ -47,7 +47,9 @@ struct StepRun {
 
   // How tensor `t` is read, with its load transform.
   ops::Source source(int t) const;
-  ops::GradSource grad_source(int t) const;
+  // The gradient of the stored tensor t; `before_norm`: as it is until batch norm's backward pass
+  // has gathered its sums.
+  ops::GradSource grad_source(int t, bool before_norm = false) const;
   ops::Sink data_sink(int t) const;
   ops::Sink grad_sink(int t, bool accumulate) const;
   ops::NormBatch norm_batch(int norm) const;
@@ -86,6 +88,17 @@ class KeepGradient final : public ops::GradConsumer {
  private:
   std::byte* gradient_;
   Format format_;
+};
+
+// Keeps parts of a gradient in fp32, rounded to `gp` on the way.
+class KeepRounded final : public ops::GradConsumer {
+ public:
+  KeepRounded(float* gradient, Format gp) : gradient_(gradient), gp_(gp) {}
+  void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
+
+ private:
+  float* gradient_;
+  Format gp_;
 };
 
 }  // namespace tri::exec

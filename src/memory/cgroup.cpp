@@ -73,7 +73,7 @@ std::optional<Mount> find_mount(std::string_view text, bool v2) {
 // The group's folder below the mount point. A container often sees its group under another name
 // than the mount shows; then the mount point itself is its own.
 fs::path below_mount(const std::string& group, const std::string& top) {
-  const fs::path inside = fs::path(group).lexically_relative(top);
+  fs::path inside = fs::path(group).lexically_relative(top);
   if (inside.empty() || *inside.begin() == "..") return ".";
   return inside;
 }

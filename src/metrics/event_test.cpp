@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -46,12 +47,11 @@ TEST(Value, KeepsTextOnOneLine) {
 }
 
 RC_GTEST_PROP(Value, DoublesReadBackToTheSameBits, (uint64_t bits)) {
-  double value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
+  const auto value = std::bit_cast<double>(bits);
   RC_PRE(std::isfinite(value));
   // A whole number reads back as an integer, -0 included; as a double it has the same bits.
   const double read = std::strtod(Value(value).text().c_str(), nullptr);
-  RC_ASSERT(std::memcmp(&read, &value, sizeof(value)) == 0);
+  RC_ASSERT(std::bit_cast<uint64_t>(read) == bits);
   RC_ASSERT(json::parse(Value(value).text()).get<double>() == value);
 }
 

@@ -1,6 +1,7 @@
 // Elements per second of each conversion on one core, beside memcpy of as many fp32 values. Two
 // sizes: 16 Ki elements stay in the caches, 16 Mi come from memory.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <cstring>
 #include <string>
@@ -78,7 +79,7 @@ const bool kRegistered = [] {
     const auto format = static_cast<Format>(f);
     const std::string name(numeric::kSpecs[f].name);
     const auto add = [&](const std::string& kind, auto run) {
-      benchmark::RegisterBenchmark((kind + "/" + name).c_str(), run, format)
+      benchmark::RegisterBenchmark(fmt::format("{}/{}", kind, name).c_str(), run, format)
           ->Arg(kCached)
           ->Arg(kStreamed);
     };

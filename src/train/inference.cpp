@@ -5,8 +5,8 @@
 #include <cmath>
 #include <memory>
 
+#include "data/data_file.h"
 #include "data/dataset.h"
-#include "data/file.h"
 #include "data/image.h"
 #include "data/loader.h"
 #include "data/transform.h"

@@ -16,7 +16,7 @@ constexpr int kSignals[] = {SIGINT, SIGTERM};
 std::atomic<int> g_signal = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-struct sigaction g_old[std::size(kSignals)];
+struct sigaction g_old[std::size(kSignals)], g_old_pipe;
 bool g_guarded = false;
 
 void on_signal(int signal) {
@@ -37,10 +37,13 @@ InterruptGuard::InterruptGuard() {
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     TRI_CHECK(::sigaction(kSignals[i], &action, &g_old[i]) == 0, "signal {}", kSignals[i]);
   }
+  action.sa_handler = SIG_IGN;
+  TRI_CHECK(::sigaction(SIGPIPE, &action, &g_old_pipe) == 0);
 }
 
 InterruptGuard::~InterruptGuard() {
   for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &g_old[i], nullptr);
+  ::sigaction(SIGPIPE, &g_old_pipe, nullptr);
   g_guarded = false;
 }
 

@@ -5,7 +5,9 @@
 
 namespace tri::train {
 
-// Handles both signals while it lives; then the old handlers are back. REQUIRES: one at a time.
+// Handles both signals while it lives; then the old handlers are back. A closed pipe or terminal at
+// the other end of standard output is no reason to stop: SIGPIPE is ignored meanwhile. REQUIRES:
+// one at a time.
 class InterruptGuard {
  public:
   InterruptGuard();

@@ -194,7 +194,7 @@ std::vector<KernelPass> norm_passes(const Shape& shape, Format storage, base::Th
            }},
           {"batch norm backward", 0, 2 * bytes, [norm, &pool] {
              ops::norm_backward(norm->plan, norm->gy.gradient(norm->y), norm->batch(),
-                                norm->params(), norm->grads(), norm->scratch.data(), pool);
+                                norm->params(), norm->grads(), false, norm->scratch.data(), pool);
            }}};
 }
 

@@ -11,9 +11,10 @@
 namespace tri::golden {
 namespace {
 
-// Another order of the same additions moves a result about as far as PyTorch's own order does; four
-// times that covers the networks' depth, and kinks are counted in the files.
-constexpr double kSlack = 4.0;
+// Another order of the same additions moves a result about as far as PyTorch's own order does. Both
+// are single draws, and among the tens of thousands of numbers compared here some of PyTorch's fall
+// far below their spread: eight times its distance covers that, and kinks are counted in the files.
+constexpr double kSlack = 8.0;
 // PyTorch's error is one draw, and a small tensor's may happen to be nearly none: eight roundings
 // of the norm are always allowed.
 constexpr double kShare = 0x1p-21;

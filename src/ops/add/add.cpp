@@ -1,6 +1,7 @@
 #include "ops/add/add.h"
 
 #include "ops/rows/counts.h"
+#include "ops/rows/transform_kernel.h"
 
 namespace tri::ops {
 
@@ -15,7 +16,7 @@ StoreCounts add_forward(const RowTiles& tiles, std::span<const Source> inputs, c
     load_rows(inputs.front(), range, sum, range.channels);
     for (const Source& input : inputs.subspan(1)) {
       load_rows(input, range, next, range.channels);
-      for (int64_t i = 0; i < n; ++i) sum[i] += next[i];
+      add_floats(next, n, sum);
     }
     counts.add(store_rows(out, range, sum, range.channels));
   });

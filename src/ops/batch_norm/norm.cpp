@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/batch_norm/norm_kernel.h"
+#include "ops/rows/counts.h"
 
 namespace tri::ops {
 namespace {
@@ -69,11 +70,12 @@ void update_running(const NormPlan& plan, const NormRunning& running, int64_t gh
 
 }  // namespace
 
-NormPlan::NormPlan(int64_t samples_, int64_t pixels_, int64_t channels_, int64_t ghost_)
-    : samples(samples_),
-      pixels(pixels_),
-      channels(channels_),
-      ghost(ghost_ == 0 ? samples_ : ghost_),
+NormPlan::NormPlan(int64_t sample_count, int64_t pixel_count, int64_t channel_count,
+                   int64_t ghost_samples)
+    : samples(sample_count),
+      pixels(pixel_count),
+      channels(channel_count),
+      ghost(ghost_samples == 0 ? sample_count : ghost_samples),
       ghosts(ceil_div(samples, ghost)),
       tile_rows(std::clamp<int64_t>(kTileFloats / channels, 8, kTileRows)),
       ghost_tiles(ceil_div(ghost * pixels, tile_rows)) {}
@@ -147,21 +149,27 @@ void norm_frozen(int64_t channels, const NormParams& params, const float* runnin
   }
 }
 
-void norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
-                   const NormParams& params, const NormGrads& grads, std::byte* scratch,
-                   base::ThreadPool& pool) noexcept {
+StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
+                          const NormParams& params, const NormGrads& grads, bool rewrite,
+                          std::byte* scratch, base::ThreadPool& pool) noexcept {
   std::byte* workers = scratch + plan.shared_bytes();
   const Stored& y = grad.value.stored;
   const bool direct = y.format == Format::kF32;
   GradSource before_norm = grad;
   before_norm.a = before_norm.b = before_norm.c = nullptr;
+  const Stored& gy = grad.grad;
+  const Sink back{
+      const_cast<void*>(gy.data), gy.format, gy.channels, gy.row_stride, gy.pixels, false};
+  CountSum counts;
   pool.run(plan.tiles(), [&](size_t index, size_t worker) {
     const Tile tile(plan, index);
     if (tile.count == 0) return;
     auto* dz = reinterpret_cast<float*>(workers + worker * plan.worker_bytes());
     float* room = dz + plan.tile_rows * plan.channels;
     for_each_sample(plan, tile, [&](const RowRange& range, int64_t done) {
-      load_grad_rows(before_norm, range, dz + done * plan.channels, plan.channels);
+      float* rows_of_sample = dz + done * plan.channels;
+      load_grad_rows(before_norm, range, rows_of_sample, plan.channels);
+      if (rewrite) counts.add(store_rows(back, range, rows_of_sample, plan.channels));
     });
     const float* rows = room;
     int64_t stride = plan.channels;
@@ -201,6 +209,7 @@ void norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch
     grads.gamma[c] = static_cast<float>(gamma);
     grads.beta[c] = static_cast<float>(beta);
   });
+  return counts.total();
 }
 
 }  // namespace tri::ops

@@ -68,8 +68,10 @@ struct NormGrads {
 
 // Sums dz and dz * (y - mean) per ghost batch, and from them the coefficients of d stored and the
 // gradients of gamma and beta. `grad` carries the norm's scale and shift in grad.value.norm.
-void norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
-                   const NormParams& params, const NormGrads& grads, std::byte* scratch,
-                   base::ThreadPool& pool) noexcept;
+// With `rewrite`, dz replaces GY where it lies, rounded once more: the passes that follow need not
+// differentiate an expensive activation again, each for itself.
+StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
+                          const NormParams& params, const NormGrads& grads, bool rewrite,
+                          std::byte* scratch, base::ThreadPool& pool) noexcept;
 
 }  // namespace tri::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/rows/counts.h"
+#include "ops/rows/transform_kernel.h"
 
 namespace tri::ops {
 
@@ -28,13 +29,8 @@ StoreCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad
           tiles.range(sample * static_cast<size_t>(tiles.sample_tiles()) + static_cast<size_t>(t));
       load_grad_rows(grad, range, du, channels);
       load_rows(x, range, value, channels);
-      for (int64_t i = 0; i < range.count; ++i) {
-        float* row = du + i * channels;
-        for (int64_t c = 0; c < channels; ++c) {
-          sums[c] += row[c] * value[i * channels + c];
-          row[c] *= f[c];
-        }
-      }
+      for (int64_t i = 0; i < range.count; ++i)
+        scale_grad_row(value + i * channels, f, channels, du + i * channels, sums);
       counts.add(store_rows(input_grad, range, du, channels));
     }
     counts.add(

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/rows/transform_kernel.h"
+
 namespace tri::ops {
 namespace {
 constexpr int64_t kChannels = 64;  // of one tile
@@ -23,8 +25,7 @@ void bias_grad(int64_t samples, int64_t pixels, int64_t channels, const GradSour
       for (int64_t pixel = 0; pixel < pixels; pixel += kRows) {
         const int64_t some = std::min(kRows, pixels - pixel);
         load_grad_rows(grad, {n, pixel, some, first, count}, rows, count);
-        for (int64_t i = 0; i < some; ++i)
-          for (int64_t c = 0; c < count; ++c) sample_sum[c] += rows[i * count + c];
+        for (int64_t i = 0; i < some; ++i) add_floats(rows + i * count, count, sample_sum);
       }
       for (int64_t c = 0; c < count; ++c) sums[first + c] += sample_sum[c];
     }

@@ -15,8 +15,8 @@ class DenseConv final : public Operation {
       : forward_(geometry, Direction::kForward, spec.samples),
         backward_(geometry, Direction::kBackwardData, spec.samples),
         outer_(geometry, spec.samples, spec.ghost) {
-    needs_.forward_scratch = spec.threads * forward_.worker_bytes();
-    needs_.backward_scratch = spec.threads * backward_.worker_bytes();
+    needs_.forward_scratch = forward_.scratch_bytes(spec.threads);
+    needs_.backward_scratch = backward_.scratch_bytes(spec.threads);
     needs_.weights_scratch = std::max(outer_.shared_bytes() + spec.threads * outer_.worker_bytes(),
                                       spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
     needs_.reads_inputs_backward = true;

@@ -73,7 +73,7 @@ void report(benchmark::State& state, const Setup& s) {
 void forward(benchmark::State& state, const Case& c) {
   Setup s(c);
   const GatherPlan plan(s.g, Direction::kForward, s.samples);
-  s.scratch.resize(plan.worker_bytes() * s.pool.threads());
+  s.scratch.resize(plan.scratch_bytes(s.pool.threads()));
   const Source src{s.stored(s.x, s.g.in), {}, Activation::kRelu};  // packs, as in a network
   const Sink dst{s.y.data(), Format::kF32, s.g.out.c, s.g.out.c, s.g.out.pixels()};
   for (auto _ : state)
@@ -84,7 +84,7 @@ void forward(benchmark::State& state, const Case& c) {
 void backward_data(benchmark::State& state, const Case& c) {
   Setup s(c);
   const GatherPlan plan(s.g, Direction::kBackwardData, s.samples);
-  s.scratch.resize(plan.worker_bytes() * s.pool.threads());
+  s.scratch.resize(plan.scratch_bytes(s.pool.threads()));
   GradSource src{s.stored(s.y, s.g.out), {s.stored(s.y, s.g.out), {}, Activation::kRelu}};
   const Sink dst{s.x.data(), Format::kF32, s.g.in.c, s.g.in.c, s.g.in.pixels()};
   for (auto _ : state) conv_backward_data(plan, src, {s.w.data()}, dst, s.scratch.data(), s.pool);

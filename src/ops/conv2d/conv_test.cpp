@@ -93,7 +93,7 @@ class ConvTest : public testing::TestWithParam<Case> {
   }
   std::vector<float> run_forward(base::ThreadPool& pool, const Source& src) {
     const GatherPlan plan(g, Direction::kForward, n);
-    std::vector<std::byte> scratch(plan.worker_bytes() * pool.threads());
+    std::vector<std::byte> scratch(plan.scratch_bytes(pool.threads()));
     std::vector<float> y(static_cast<size_t>(n * g.out.elements()), NAN);
     const Sink sink{y.data(), Format::kF32, g.out.c, g.out.c, g.out.pixels()};
     conv_forward(plan, src, {panels.data()}, bias.data(), sink, scratch.data(), pool);
@@ -101,7 +101,7 @@ class ConvTest : public testing::TestWithParam<Case> {
   }
   std::vector<float> run_backward_data(base::ThreadPool& pool) {
     const GatherPlan plan(g, Direction::kBackwardData, n);
-    std::vector<std::byte> scratch(plan.worker_bytes() * pool.threads());
+    std::vector<std::byte> scratch(plan.scratch_bytes(pool.threads()));
     std::vector<float> dx(static_cast<size_t>(n * g.in.elements()), NAN);
     const Sink sink{dx.data(), Format::kF32, g.in.c, g.in.c, g.in.pixels()};
     GradSource src;

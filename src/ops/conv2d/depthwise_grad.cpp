@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "ops/conv2d/depthwise_kernel.h"
+#include "ops/rows/transform_kernel.h"
 #include "ops/window/row_ring.h"
 
 namespace tri::ops {

@@ -49,7 +49,4 @@ struct DepthwiseGradRow {
 // sums[tap][c] += sum over columns, in ascending order, of source * gradient.
 void depthwise_grad_row(const DepthwiseGradRow& row) noexcept;
 
-// sums[i] += parts[i].
-void add_floats(const float* parts, int64_t count, float* sums) noexcept;
-
 }  // namespace tri::ops

@@ -183,12 +183,6 @@ void depthwise_grad_row(const DepthwiseGradRow& r) {
   }
 }
 
-void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTRICT sums) {
-  for_channels(count, [=](auto d, int64_t i) TRI_LANES {
-    hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, parts + i)), d, sums + i);
-  });
-}
-
 }  // namespace
 }  // namespace tri::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -197,14 +191,10 @@ HWY_AFTER_NAMESPACE();
 namespace tri::ops {
 HWY_EXPORT(depthwise_row);
 HWY_EXPORT(depthwise_grad_row);
-HWY_EXPORT(add_floats);
 
 void depthwise_row(const DepthwiseRow& row) noexcept { HWY_DYNAMIC_DISPATCH(depthwise_row)(row); }
 void depthwise_grad_row(const DepthwiseGradRow& row) noexcept {
   HWY_DYNAMIC_DISPATCH(depthwise_grad_row)(row);
-}
-void add_floats(const float* parts, int64_t count, float* sums) noexcept {
-  HWY_DYNAMIC_DISPATCH(add_floats)(parts, count, sums);
 }
 }  // namespace tri::ops
 #endif  // HWY_ONCE

@@ -1,7 +1,8 @@
 #include "ops/conv2d/gather_conv.h"
 
 #include <algorithm>
-#include <atomic>
+
+#include "ops/rows/counts.h"
 
 namespace tri::ops {
 namespace {
@@ -15,7 +16,9 @@ struct Workspace {
       return part;
     };
     const int64_t positions = plan.tile_samples * plan.tile_rows * plan.dst.w;
-    source = take(plan.tile_samples * plan.tile_src_rows * plan.src.w * plan.src_group);
+    source = take(plan.shared_source
+                      ? 0
+                      : plan.tile_samples * plan.tile_src_rows * plan.src.w * plan.src_group);
     panel = take(plan.geometry.taps() * plan.src_group * kPanel);
     results = take(positions * plan.tile_panels * kPanel);
     rows = reinterpret_cast<RowRef*>(take(positions * 2));
@@ -146,15 +149,25 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
   const bool sink_direct = sink.direct() && p.dst_group % kPanel == 0;
   const bool src_direct =
       direct_src != nullptr && p.geometry.groups == 1 && direct_stride == p.src.c;
-  std::atomic<uint64_t> overflow = 0, underflow = 0;
+  const bool shared = p.shared_source && !src_direct;
+  auto* shared_rows = reinterpret_cast<float*>(scratch);
+  std::byte* workers = scratch + p.shared_bytes();
+  if (shared)
+    pool.run(static_cast<size_t>(p.samples), [&](size_t n, size_t) {
+      const auto sample = static_cast<int64_t>(n);
+      load(RowRange{sample, 0, p.src.pixels(), 0, p.src.c},
+           shared_rows + sample * p.src.elements());
+    });
+  CountSum counted;
   pool.run(p.tiles(), [&](size_t index, size_t worker) {
     const Tile t(p, index);
-    const Workspace work(p, scratch + worker * p.worker_bytes());
+    const Workspace work(p, workers + worker * p.worker_bytes());
     const int64_t src_pixels = (t.src_end - t.src_begin) * p.src.w;
 
     Placement src{work.source, src_pixels * p.src_group, p.src_group};
-    if (src_direct) {
-      src = {direct_src + (t.n_begin * p.src.pixels() + t.src_begin * p.src.w) * p.src.c,
+    if (src_direct || shared) {
+      src = {(shared ? shared_rows : direct_src) +
+                 (t.n_begin * p.src.pixels() + t.src_begin * p.src.w) * p.src.c,
              p.src.elements(), p.src.c};
     } else {
       for (int64_t n = t.n_begin; n < t.n_end; ++n)
@@ -186,10 +199,9 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     for (int64_t n = t.n_begin; n < t.n_end; ++n)
       counts += store_rows(sink, {n, t.y_begin * p.dst.w, dst_pixels, first_channel, channels},
                            results + (n - t.n_begin) * dst.sample_stride, width);
-    overflow.fetch_add(counts.overflow, std::memory_order_relaxed);
-    underflow.fetch_add(counts.underflow, std::memory_order_relaxed);
+    counted.add(counts);
   });
-  return {overflow.load(), underflow.load()};
+  return counted.total();
 }
 
 }  // namespace

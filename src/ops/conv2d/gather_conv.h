@@ -10,7 +10,7 @@
 namespace tri::ops {
 
 // dst = bias + convolution of src. `bias` is (out channels, padded to panels) or null; scratch
-// holds pool.threads() * plan.worker_bytes(). Returns what storing lost, the same for any pool.
+// holds plan.scratch_bytes(pool.threads()). Returns what storing lost, the same for any pool.
 // REQUIRES: plan.direction == kForward.
 StoreCounts conv_forward(const GatherPlan& plan, const Source& src, const Weights& weights,
                          const float* bias, const Sink& dst, std::byte* scratch,

@@ -112,6 +112,7 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n)
   // beside one panel; at least 16 tiles let two to four uneven cores share the work.
   constexpr int64_t kTileFloats = 192 * 1024 / 4;
   constexpr int64_t kWantedTiles = 16;
+  constexpr int64_t kSharedFloats = (2 << 20) / 4;
   const int64_t src_row = src.w * src_group, dst_row = dst.w * std::min(dst_group, panels * kPanel);
   const auto floats = [&](int64_t rows) {
     return std::max(widest_span(ys, rows, dst.h) * src_row, rows * dst_row);
@@ -122,16 +123,26 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n)
                      ? 1
                      : std::clamp<int64_t>(kTileFloats / std::max<int64_t>(1, floats(dst.h)), 1, n);
   tile_panels = panels;
+  shared_source = false;
   const auto cut = [&] {
     return ceil_div(n, tile_samples) * ceil_div(dst.h, tile_rows) * g.groups;
   };
-  // Cut the operand that is cheaper to load twice: the rows while they outweigh the weights.
+  // More tiles: fewer samples each while the rows outweigh the weights. Otherwise the panels are
+  // divided, and all tiles read one copy of the source where that is small.
   const int64_t weight_floats = panels * kPanel * g.taps() * src_group;
   if (weight_floats < tile_samples * src.h * src_row)
     while (cut() < kWantedTiles && tile_samples > 6)
       tile_samples = std::max<int64_t>(6, ceil_div(tile_samples, 2));
-  if (cut() < kWantedTiles)
-    tile_panels = ceil_div(panels, std::min(panels, ceil_div(kWantedTiles, cut())));
+  if (cut() < kWantedTiles && panels > 1) {
+    if (g.groups == 1 && tile_rows == dst.h && n * src.elements() <= kSharedFloats) {
+      shared_source = true;
+      tile_panels = 1;
+      const int64_t most = std::max<int64_t>(6, kTileFloats / (dst.pixels() * kPanel));
+      tile_samples = ceil_div(n, std::max(ceil_div(n, most), ceil_div(kWantedTiles, panels)));
+    } else {
+      tile_panels = ceil_div(panels, std::min(panels, ceil_div(kWantedTiles, cut())));
+    }
+  }
   tile_src_rows = widest_span(ys, tile_rows, dst.h);
 }
 
@@ -140,9 +151,13 @@ size_t GatherPlan::tiles() const {
                              geometry.groups * ceil_div(panels, tile_panels));
 }
 
+size_t GatherPlan::shared_bytes() const {
+  return shared_source ? static_cast<size_t>(ceil_div(samples * src.elements(), 16)) * 64 : 0;
+}
+
 size_t GatherPlan::worker_bytes() const {
   const int64_t positions = tile_samples * tile_rows * dst.w;
-  const int64_t source = tile_samples * tile_src_rows * src.w * src_group;
+  const int64_t source = shared_source ? 0 : tile_samples * tile_src_rows * src.w * src_group;
   const int64_t panel = geometry.taps() * src_group * kPanel;
   const int64_t results = positions * tile_panels * kPanel;
   const auto padded = [](int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); };

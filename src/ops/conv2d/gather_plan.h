@@ -36,6 +36,8 @@ struct GatherPlan {
   // A tile: so many samples, rows of dst and panels of one group.
   int64_t tile_samples, tile_rows, tile_panels;
   int64_t tile_src_rows;  // the most rows of src that a tile reads
+  // Tiles that share source rows read them from one copy that is made before they start.
+  bool shared_source;
   std::vector<AxisClass> ys, xs;
   std::vector<Segment> segments;  // of class (y, x) at segment_begin[y * xs.size() + x]
   std::vector<int32_t> segment_begin;
@@ -44,6 +46,8 @@ struct GatherPlan {
   size_t tiles() const;
   // Scratch of one worker in bytes: source rows, one panel, results, row list.
   size_t worker_bytes() const;
+  size_t shared_bytes() const;  // the shared source
+  size_t scratch_bytes(size_t threads) const { return shared_bytes() + threads * worker_bytes(); }
 };
 
 }  // namespace tri::ops

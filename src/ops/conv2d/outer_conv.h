@@ -8,9 +8,9 @@
 
 namespace tri::ops {
 
-// Takes finished parts of a weight's gradient: elements [begin, begin + count) of its storage order,
-// begin a multiple of 32. Parts are numbered from 0, the same whatever the threads do. Called from
-// many threads at once with disjoint parts; must not throw.
+// Takes finished parts of a weight's gradient: elements [begin, begin + count) of its storage
+// order, begin a multiple of 32. Parts are numbered from 0, the same whatever the threads do.
+// Called from many threads at once with disjoint parts; must not throw.
 class GradConsumer {
  public:
   virtual void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept = 0;

@@ -9,9 +9,9 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
 
-// About 512 positions of 16 gradients are 32 KiB: a unit's panel of g stays in L1 while the panels
+// About 256 positions of 16 gradients are 16 KiB: a unit's panel of g stays in L1 while the panels
 // of x stream past it.
-constexpr int64_t kUnitPositions = 512;
+constexpr int64_t kUnitPositions = 256;
 // Packed at a time: small beside the activations, large beside the cost of two barriers.
 constexpr int64_t kChunkBytes = 1 << 20;
 // Enough for uneven cores.

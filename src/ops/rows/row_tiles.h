@@ -11,8 +11,8 @@
 namespace tri::ops {
 
 struct RowTiles {
-  RowTiles(int64_t samples_, const tensor::Shape& shape)
-      : samples(samples_),
+  RowTiles(int64_t sample_count, const tensor::Shape& shape)
+      : samples(sample_count),
         pixels(shape.pixels()),
         channels(shape.c),
         tile_pixels(std::clamp<int64_t>(8192 / shape.c, 1, shape.pixels())) {}

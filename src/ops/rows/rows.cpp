@@ -148,6 +148,15 @@ StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src
     }
     return counts;
   }
+  if (sink.format == Format::kF32) {
+    const bool whole = sink.row_stride == range.channels && src_stride == range.channels;
+    const int64_t rows = whole ? 1 : range.count;
+    const int64_t n = whole ? range.count * range.channels : range.channels;
+    for (int64_t i = 0; i < rows; ++i)
+      add_floats(src + i * src_stride, n,
+                 reinterpret_cast<float*>(const_cast<std::byte*>(at(there, range, i))));
+    return counts;
+  }
   float room[kPieceFloats];
   for (int64_t i = 0; i < range.count; ++i) {
     for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
@@ -157,7 +166,7 @@ StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src
       const auto n = static_cast<size_t>(part.channels);
       simd::decode(sink.format, at(there, part, i), room, n);
       const float* from = src + i * src_stride + first;
-      for (size_t c = 0; c < n; ++c) room[c] += from[c];
+      add_floats(from, part.channels, room);
       auto* to = const_cast<std::byte*>(at(there, part, i));
       const simd::ConvertCounts lost = simd::encode(sink.format, room, to, n);
       counts += {lost.overflow, lost.underflow};

@@ -35,4 +35,11 @@ void transform_grad_rows(const GradParams& params, const float* grad, int64_t gr
                          const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
                          int64_t rows, int64_t channels) noexcept;
 
+// sums[i] += parts[i].
+void add_floats(const float* parts, int64_t count, float* sums) noexcept;
+
+// Squeeze-excite's backward on one row: sums += grad * value, then grad *= factor.
+void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,
+                    float* sums) noexcept;
+
 }  // namespace tri::ops

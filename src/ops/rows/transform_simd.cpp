@@ -109,6 +109,21 @@ void transform_grad(const GradParams& p, const float* grad, int64_t grad_stride,
   }
 }
 
+void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTRICT sums) {
+  for_channels(count, [&](auto d, int64_t i) HWY_ATTR {
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, parts + i)), d, sums + i);
+  });
+}
+
+void scale_grad_row(const float* HWY_RESTRICT value, const float* HWY_RESTRICT factor,
+                    int64_t channels, float* HWY_RESTRICT grad, float* HWY_RESTRICT sums) {
+  for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
+    const auto g = hn::LoadU(d, grad + c);
+    hn::StoreU(hn::MulAdd(g, hn::LoadU(d, value + c), hn::LoadU(d, sums + c)), d, sums + c);
+    hn::StoreU(hn::Mul(g, hn::LoadU(d, factor + c)), d, grad + c);
+  });
+}
+
 void transform_rows(const TransformParams& p, const float* src, int64_t src_stride, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) {
   switch (p.activation) {
@@ -147,8 +162,19 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tri::ops {
+HWY_EXPORT(add_floats);
+HWY_EXPORT(scale_grad_row);
 HWY_EXPORT(transform_rows);
 HWY_EXPORT(transform_grad_rows);
+
+void add_floats(const float* parts, int64_t count, float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(add_floats)(parts, count, sums);
+}
+
+void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,
+                    float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(scale_grad_row)(value, factor, channels, grad, sums);
+}
 
 void transform_rows(const TransformParams& params, const float* src, int64_t src_stride, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) noexcept {

@@ -8,6 +8,8 @@
 namespace tri::ops {
 namespace {
 
+constexpr int64_t kRanks = 5;  // top 1 and top 5 are counted
+
 struct SampleResult {
   double loss;
   int64_t rank;  // logits above the label's own
@@ -28,6 +30,7 @@ SampleResult evaluate(const LossPlan& plan, const float* logits, int32_t label,
   mean /= static_cast<double>(plan.classes);
   const double smoothing = double{plan.smoothing};
   result.loss = *log_normaliser - (1.0 - smoothing) * double{logits[label]} - smoothing * mean;
+  if (!std::isfinite(result.loss)) result.rank = plan.classes + kRanks;  // nothing is above NaN
   return result;
 }
 
@@ -59,7 +62,7 @@ LossSum softmax_cross_entropy(const LossPlan& plan, const Source& logits, const 
   for (int64_t i = 0; i < plan.samples; ++i) {
     sum.loss += results[i].loss;
     sum.top1 += results[i].rank < 1 ? 1 : 0;
-    sum.top5 += results[i].rank < 5 ? 1 : 0;
+    sum.top5 += results[i].rank < kRanks ? 1 : 0;
   }
   return sum;
 }

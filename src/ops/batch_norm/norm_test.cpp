@@ -1,0 +1,285 @@
+#include "ops/batch_norm/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/philox.h"
+#include "simd/convert.h"
+#include "simd/target_fixture.h"
+
+namespace tri::ops {
+namespace {
+
+struct Case {
+  int64_t samples, pixels, channels, ghost;
+  double center, spread;
+};
+
+// One value per channel, channels that fill no vector, a smaller last ghost batch, several tiles,
+// and a mean a thousand times the deviation, where E[x^2] - E[x]^2 would have no digit left.
+const Case kCases[] = {{1, 1, 3, 0, 0, 1},     {4, 6, 7, 2, 0, 1},      {7, 5, 33, 3, 0.5, 2},
+                       {3, 150, 20, 2, -1, 1}, {6, 40, 130, 4, 0, 0.1}, {5, 64, 9, 0, 1000, 1}};
+
+std::vector<float> draws(uint64_t seed, int64_t count, double center, double spread) {
+  base::Stream stream(seed, base::Purpose::kInit);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values)
+    v = static_cast<float>(center + spread * (2.0 * double{stream.uniform()} - 1.0));
+  return values;
+}
+
+// One norm with all its memory, run as exec does.
+class Trial {
+ public:
+  Trial(const Case& c, Format format = Format::kF32)
+      : plan(c.samples, c.pixels, c.channels, c.ghost),
+        shape(c),
+        each(static_cast<size_t>(plan.ghosts * c.channels)),
+        y(draws(1, c.samples * c.pixels * c.channels, c.center, c.spread)),
+        gy(draws(2, c.samples * c.pixels * c.channels, 0, 1)),
+        gamma(draws(3, c.channels, 1, 0.5)),
+        beta(draws(4, c.channels, 0, 0.5)),
+        running_mean(draws(5, c.channels, 0, 1)),
+        running_variance(draws(6, c.channels, 1, 0.5)),
+        depth(draws(7, c.samples, 1, 1)),
+        statistics(4 * each),
+        grads(3 * each + 2 * static_cast<size_t>(c.channels)),
+        bytes(y.size() * numeric::storage_bytes(format)) {
+    simd::encode(format, y.data(), bytes.data(), y.size());
+    simd::decode(format, bytes.data(), y.data(), y.size());
+    stored = {bytes.data(), format, c.channels, c.channels, c.pixels};
+    grad.grad = {gy.data(), Format::kF32, c.channels, c.channels, c.pixels};
+    grad.value.stored = stored;
+    grad.value.norm = {batch().scale, batch().shift, c.channels, plan.ghost};
+  }
+
+  NormBatch batch() {
+    float* s = statistics.data();
+    return {s, s + each, s + 2 * each, s + 3 * each};
+  }
+  NormGrads norm_grads() {
+    float* g = grads.data();
+    return {g, g + each, g + 2 * each, g + 3 * each, g + 3 * each + shape.channels};
+  }
+  NormParams params() { return {gamma.data(), beta.data(), 1e-5f}; }
+
+  void forward(base::ThreadPool& pool) {
+    std::vector<float> scratch((plan.shared_bytes() + pool.threads() * plan.worker_bytes()) / 4);
+    norm_forward(plan, stored, params(), batch(),
+                 {running_mean.data(), running_variance.data(), 0.1f},
+                 reinterpret_cast<std::byte*>(scratch.data()), pool);
+  }
+  void backward(base::ThreadPool& pool, bool rewrite) {
+    std::vector<float> scratch((plan.shared_bytes() + pool.threads() * plan.worker_bytes()) / 4);
+    norm_backward(plan, grad, batch(), params(), norm_grads(), rewrite,
+                  reinterpret_cast<std::byte*>(scratch.data()), pool);
+  }
+  // The gradient of the stored tensor, after backward().
+  std::vector<float> input_grad(bool rewritten) {
+    GradSource source = grad;
+    if (rewritten) {
+      source.value.activation = Activation::kNone;
+      source.value.sample_factor = nullptr;
+    }
+    source.a = norm_grads().a;
+    source.b = norm_grads().b;
+    source.c = norm_grads().c;
+    source.mean = batch().mean;
+    std::vector<float> dx(y.size());
+    for (int64_t n = 0; n < shape.samples; ++n)
+      load_grad_rows(source, {n, 0, shape.pixels, 0, shape.channels},
+                     dx.data() + n * shape.pixels * shape.channels, shape.channels);
+    return dx;
+  }
+  // Indices of channel c in ghost batch k.
+  std::vector<size_t> column(int64_t k, int64_t c) const {
+    std::vector<size_t> all;
+    const int64_t first = k * plan.ghost * shape.pixels;
+    for (int64_t row = first; row < first + plan.ghost_rows(k); ++row)
+      all.push_back(static_cast<size_t>(row * shape.channels + c));
+    return all;
+  }
+
+  NormPlan plan;
+  Case shape;
+  size_t each;
+  std::vector<float> y, gy, gamma, beta, running_mean, running_variance, depth, statistics, grads;
+  std::vector<std::byte> bytes;
+  Stored stored;
+  GradSource grad;
+};
+
+class Norm : public simd::TargetTest {};
+
+TEST_P(Norm, statistics_are_those_of_each_ghost_batch) {
+  base::ThreadPool pool(2);
+  for (const Case& c : kCases)
+    for (const Format format : {Format::kF32, Format::kBf16, Format::kF8e5}) {
+      Trial t(c, format);
+      const std::vector<float> mean_before = t.running_mean, variance_before = t.running_variance;
+      t.forward(pool);
+      for (int64_t ch = 0; ch < c.channels; ++ch) {
+        const auto at_channel = static_cast<size_t>(ch);
+        double running_mean = double{mean_before[at_channel]};
+        double running_variance = double{variance_before[at_channel]};
+        for (int64_t k = 0; k < t.plan.ghosts; ++k) {
+          const std::vector<size_t> all = t.column(k, ch);
+          const auto rows = static_cast<double>(all.size());
+          double mean = 0, m2 = 0, most = 0;
+          for (const size_t i : all) mean += double{t.y[i]} / rows;
+          for (const size_t i : all) {
+            m2 += (double{t.y[i]} - mean) * (double{t.y[i]} - mean);
+            most = std::max(most, std::abs(double{t.y[i]}));
+          }
+          // fp32 sums of one tile (at most 128 rows), joined in double precision.
+          const double eps = 128 * 0x1p-24;
+          const double inverse = 1 / std::sqrt(m2 / rows + 1e-5);
+          const auto at = static_cast<size_t>(k * c.channels + ch);
+          EXPECT_NEAR(double{t.batch().mean[at]}, mean, eps * most);
+          // Squares of distances from a mean that is off by eps * most add its square.
+          const double variance_off = 2 * eps * m2 / rows + eps * most * eps * most;
+          const double inverse_off = inverse * inverse * inverse * variance_off + eps * inverse;
+          EXPECT_NEAR(double{t.batch().inverse[at]}, inverse, inverse_off);
+          // What a reader makes of a value: no worse than its own rounding allows.
+          for (const size_t i : {all.front(), all.back()}) {
+            const double z =
+                double{t.y[i]} * double{t.batch().scale[at]} + double{t.batch().shift[at]};
+            const double g = double{t.gamma[at_channel]};
+            EXPECT_NEAR(z, g * (double{t.y[i]} - mean) * inverse + double{t.beta[at_channel]},
+                        2 * eps * g * most * inverse + 2 * most * g * inverse_off + eps);
+          }
+          running_mean += double{0.1f} * (mean - running_mean);
+          running_variance +=
+              double{0.1f} * (m2 / std::max(1.0, rows - 1) * (rows > 1 ? 1 : 0) - running_variance);
+          EXPECT_TRUE(std::isfinite(t.batch().shift[at]));
+          if (k + 1 < t.plan.ghosts) continue;
+          EXPECT_NEAR(double{t.running_mean[at_channel]}, running_mean, 2 * eps * (most + 1));
+          EXPECT_NEAR(double{t.running_variance[at_channel]}, running_variance,
+                      2 * eps * running_variance + variance_off * 2);
+        }
+      }
+    }
+}
+
+TEST_P(Norm, backward_is_the_derivative) {
+  base::ThreadPool pool(2);
+  for (const Case& c : kCases) {
+    if (c.center > 100) continue;  // the derivative there is as badly conditioned as the mean
+    for (const Activation activation : {Activation::kNone, Activation::kSilu})
+      for (const bool drops : {false, true}) {
+        Trial t(c);
+        t.grad.value.activation = activation;
+        if (drops) t.grad.value.sample_factor = t.depth.data();
+        t.forward(pool);
+        t.backward(pool, false);
+        const std::vector<float> dx = t.input_grad(false);
+        for (int64_t ch = 0; ch < c.channels; ++ch) {
+          const auto at_channel = static_cast<size_t>(ch);
+          const double gamma = double{t.gamma[at_channel]}, beta = double{t.beta[at_channel]};
+          double gamma_grad = 0, beta_grad = 0, total = 0;
+          for (int64_t k = 0; k < t.plan.ghosts; ++k) {
+            const std::vector<size_t> all = t.column(k, ch);
+            const auto rows = static_cast<double>(all.size());
+            double mean = 0, m2 = 0, plain = 0, centred = 0;
+            for (const size_t i : all) mean += double{t.y[i]} / rows;
+            for (const size_t i : all) m2 += (double{t.y[i]} - mean) * (double{t.y[i]} - mean);
+            const double inverse = 1 / std::sqrt(m2 / rows + 1e-5);
+            std::vector<double> dz, normalised;
+            double most = 0;
+            for (const size_t i : all) {
+              normalised.push_back((double{t.y[i]} - mean) * inverse);
+              const double z = gamma * normalised.back() + beta;
+              const double s = 1 / (1 + std::exp(-z));
+              const auto sample = i / static_cast<size_t>(c.pixels * c.channels);
+              dz.push_back(double{t.gy[i]} * (drops ? double{t.depth[sample]} : 1.0) *
+                           (activation == Activation::kSilu ? s * (1 + z * (1 - s)) : 1.0));
+              plain += dz.back();
+              centred += dz.back() * normalised.back();
+              most = std::max(most, std::abs(dz.back()) * (1 + std::abs(normalised.back())));
+            }
+            gamma_grad += centred;
+            beta_grad += plain;
+            total += most * rows;
+            // Sums of tiles of 128 rows; the load's own dozen roundings; 1 / deviation scales all.
+            const double off =
+                (128 + 16) * 0x1p-24 * 4 * most * gamma * inverse * (1 + std::abs(mean) * inverse);
+            for (size_t j = 0; j < all.size(); ++j)
+              ASSERT_NEAR(double{dx[all[j]]},
+                          gamma * inverse * (dz[j] - plain / rows - normalised[j] * centred / rows),
+                          off)
+                  << "channel " << ch << " of " << c.channels;
+          }
+          EXPECT_NEAR(double{t.norm_grads().gamma[at_channel]}, gamma_grad,
+                      128 * 0x1p-24 * 4 * total);
+          EXPECT_NEAR(double{t.norm_grads().beta[at_channel]}, beta_grad,
+                      128 * 0x1p-24 * 4 * total);
+        }
+      }
+  }
+}
+
+TEST_P(Norm, rewritten_gradients_give_the_same_bits) {
+  base::ThreadPool pool(2);
+  for (const Case& c : kCases) {
+    Trial plain(c), rewritten(c);
+    for (Trial* t : {&plain, &rewritten}) {
+      t->grad.value.activation = Activation::kSilu;
+      t->grad.value.sample_factor = t->depth.data();
+      t->forward(pool);
+      t->backward(pool, t == &rewritten);
+    }
+    EXPECT_NE(plain.gy, rewritten.gy);
+    EXPECT_EQ(plain.grads, rewritten.grads);
+    EXPECT_EQ(plain.input_grad(false), rewritten.input_grad(true));
+  }
+}
+
+TEST_P(Norm, same_bits_for_any_number_of_threads) {
+  for (const Case& c : kCases) {
+    std::vector<std::vector<float>> first;
+    for (const size_t threads : {1, 2, 3, 8}) {
+      base::ThreadPool pool(threads);
+      Trial t(c);
+      t.grad.value.activation = Activation::kRelu;
+      t.forward(pool);
+      t.backward(pool, false);
+      const std::vector<std::vector<float>> all = {t.statistics, t.grads, t.running_mean,
+                                                   t.running_variance, t.input_grad(false)};
+      if (first.empty()) first = all;
+      EXPECT_EQ(first, all);
+    }
+  }
+}
+
+TEST(FrozenNorm, takes_the_running_statistics) {
+  const std::vector<float> gamma = {1.0f, 2.0f}, beta = {0.0f, -1.0f}, mean = {3.0f, 0.5f},
+                           variance = {4.0f, 0.25f};
+  std::vector<float> scale(2), shift(2);
+  norm_frozen(2, {gamma.data(), beta.data(), 1e-5f}, mean.data(), variance.data(), scale.data(),
+              shift.data());
+  for (size_t c = 0; c < 2; ++c) {
+    const double want = double{gamma[c]} / std::sqrt(double{variance[c]} + double{1e-5f});
+    EXPECT_FLOAT_EQ(scale[c], static_cast<float>(want));
+    EXPECT_FLOAT_EQ(shift[c], static_cast<float>(double{beta[c]} - double{mean[c]} * want));
+  }
+}
+
+// A channel of one number has no spread: nothing is divided by zero, and nothing flows back.
+TEST(SmallNorm, of_one_value_is_finite) {
+  base::ThreadPool pool(1);
+  Trial t({1, 1, 3, 0, 0, 1});
+  const std::vector<float> before = t.running_variance;
+  t.forward(pool);
+  t.backward(pool, false);
+  // Two products that cancel, each rounded once; 1 / sqrt(eps) scales both.
+  for (const float v : t.input_grad(false)) EXPECT_NEAR(v, 0.0f, 4 * 0x1p-24 / std::sqrt(1e-5));
+  for (size_t c = 0; c < 3; ++c) EXPECT_FLOAT_EQ(t.running_variance[c], 0.9f * before[c]);
+}
+
+TRI_FOR_EACH_TARGET(Norm);
+
+}  // namespace
+}  // namespace tri::ops

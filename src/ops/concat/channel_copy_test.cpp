@@ -1,0 +1,121 @@
+// Concatenation, split and shuffle through their operations, every element followed.
+#include "ops/concat/channel_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "ops/operation.h"
+#include "simd/convert.h"
+
+namespace tri::ops {
+namespace {
+
+constexpr int64_t kSamples = 2;
+
+std::vector<float> counted(int64_t count, float first) {
+  std::vector<float> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+struct Passed {
+  std::vector<float> output;
+  std::vector<std::vector<float>> input_grads;  // added to 1000
+};
+
+// Both passes; the output's number i has gradient -i.
+Passed run(OpKind kind, const Attributes& attr, const std::vector<Shape>& inputs,
+           const Shape& output, size_t threads) {
+  OperationSpec spec;
+  spec.kind = kind;
+  spec.attr = attr;
+  spec.inputs = inputs;
+  spec.output = output;
+  spec.samples = kSamples;
+  spec.threads = threads;
+  const auto operation = make_operation(spec);
+  std::vector<float> scratch(operation->needs().forward_scratch / 4);
+  EXPECT_EQ(operation->needs().forward_scratch, operation->needs().backward_scratch);
+  base::ThreadPool pool(threads);
+  std::vector<std::vector<float>> values;
+  std::vector<Source> sources;
+  Passed passed;
+  std::vector<Sink> sinks;
+  for (const Shape& shape : inputs) {
+    values.push_back(
+        counted(kSamples * shape.elements(), 10000.0f * static_cast<float>(values.size())));
+    sources.emplace_back().stored = {values.back().data(), Format::kF32, shape.c, shape.c,
+                                     shape.pixels()};
+    passed.input_grads.emplace_back(values.back().size(), 1000.0f);
+    sinks.push_back(
+        {passed.input_grads.back().data(), Format::kF32, shape.c, shape.c, shape.pixels(), true});
+  }
+  passed.output.resize(static_cast<size_t>(kSamples * output.elements()));
+  std::vector<float> grad = counted(kSamples * output.elements(), 0.0f);
+  for (float& g : grad) g = -g;
+  PassArguments pass;
+  pass.pool = &pool;
+  pass.scratch = reinterpret_cast<std::byte*>(scratch.data());
+  pass.inputs = sources;
+  pass.output = {passed.output.data(), Format::kF32, output.c, output.c, output.pixels()};
+  pass.output_grad.grad = {grad.data(), Format::kF32, output.c, output.c, output.pixels()};
+  pass.input_grads = sinks;
+  operation->forward(pass);
+  operation->backward_data(pass);
+  return passed;
+}
+
+// origin(channel) = (input, its channel).
+void expect_moved(OpKind kind, const Attributes& attr, const std::vector<Shape>& inputs,
+                  const Shape& output,
+                  const std::function<std::pair<size_t, int64_t>(int64_t)>& origin) {
+  std::vector<float> want(static_cast<size_t>(kSamples * output.elements()));
+  std::vector<std::vector<float>> grads;
+  for (const Shape& shape : inputs)
+    grads.emplace_back(static_cast<size_t>(kSamples * shape.elements()), 1000.0f);
+  for (int64_t row = 0; row < kSamples * output.pixels(); ++row)
+    for (int64_t c = 0; c < output.c; ++c) {
+      const auto [input, from] = origin(c);
+      const int64_t to = row * output.c + c, at = row * inputs[input].c + from;
+      want[static_cast<size_t>(to)] = 10000.0f * static_cast<float>(input) + static_cast<float>(at);
+      grads[input][static_cast<size_t>(at)] -= static_cast<float>(to);
+    }
+  for (const size_t threads : {1, 2, 3, 8}) {
+    const Passed passed = run(kind, attr, inputs, output, threads);
+    EXPECT_EQ(passed.output, want);
+    EXPECT_EQ(passed.input_grads, grads);
+  }
+}
+
+TEST(Concat, joins_channels) {
+  expect_moved(OpKind::kConcat, {}, {{3, 5, 3}, {3, 5, 1}, {3, 5, 9}}, {3, 5, 13}, [](int64_t c) {
+    return c < 3   ? std::pair{size_t{0}, c}
+           : c < 4 ? std::pair{size_t{1}, int64_t{0}}
+                   : std::pair{size_t{2}, c - 4};
+  });
+}
+
+TEST(Split, takes_channels_and_leaves_the_others_gradient_alone) {
+  Attributes attr;
+  attr.begin = 5;
+  attr.count = 3;
+  expect_moved(OpKind::kSplit, attr, {{4, 3, 11}}, {4, 3, 3}, [](int64_t c) {
+    return std::pair{size_t{0}, c + 5};
+  });
+}
+
+TEST(ChannelShuffle, transposes_groups) {
+  for (const int64_t groups : {1, 2, 3, 6, 12}) {
+    Attributes attr;
+    attr.groups = groups;
+    expect_moved(OpKind::kChannelShuffle, attr, {{2, 7, 12}}, {2, 7, 12}, [&](int64_t c) {
+      return std::pair{size_t{0}, c % groups * (12 / groups) + c / groups};
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tri::ops

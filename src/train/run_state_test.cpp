@@ -1,0 +1,104 @@
+#include "train/run_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace tri::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+RunState example() {
+  RunState state;
+  state.step = 1234;
+  state.samples = (uint64_t{1} << 53) + 1;  // beyond what a double holds
+  state.seconds = 0.1 + 0.2;
+  state.seed = 7;
+  state.simd_target = "AVX2";
+  state.config_crc = 0xdeadbeef;
+  state.loss_sum = 1.0 / 3;
+  state.correct = 900;
+  state.counted = 1000;
+  state.epochs = 3;
+  state.train_loss = std::nextafter(0.5, 1.0);
+  state.best_judged = 0.75;
+  state.epoch_seconds = {1.5, 1.0 / 7};
+  state.ceiling_bytes = uint64_t{1} << 40;
+  state.card = {.model = "convnet",
+                .width = 0.25,
+                .image = {28, 30, 1},
+                .class_names = {"Pullover", "\"quoted\"", "\xc3\xa4"},
+                .data = "folder:/a b",
+                .val_split = 0.1,
+                .weights = "bf16+8",
+                .bf16 = true,
+                .normalisation = {{0.1f}, {0.3f}}};
+  return state;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(RunState, ReadsBackToTheSameBits) {
+  const auto back = parse_state(to_json(example()), "state.json");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, example());
+}
+
+TEST(RunState, ASumThatIsNotFiniteSurvives) {
+  RunState state = example();
+  state.loss_sum = std::numeric_limits<double>::infinity();
+  const auto back = parse_state(to_json(state), "state.json");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_FALSE(std::isfinite(back->loss_sum));
+}
+
+TEST(RunState, DamageIsASentence) {
+  const std::string good = to_json(example());
+  const std::string bad[] = {"",
+                             "[]",
+                             good.substr(0, good.size() / 2),
+                             replaced(good, "\"version\": 1", "\"version\": 2"),
+                             replaced(good, "\"step\": 1234", "\"step\": \"many\""),
+                             replaced(good, "\"channels\": 1", "\"channels\": 0"),
+                             replaced(good, "\"samples\"", "\"simples\"")};
+  for (const std::string& text : bad) {
+    const auto read = parse_state(text, "last/state.json");
+    ASSERT_FALSE(read) << text;
+    EXPECT_EQ(read.error().code, ErrorCode::kFailed);
+    EXPECT_THAT(read.error().message, AllOf(HasSubstr("last/state.json"), HasSubstr("another")));
+  }
+}
+
+TEST(RunState, CrcSeesWhatMattersOnly) {
+  Config config;
+  config.data = "cifar10:/here";
+  const uint32_t before = config_crc(config);
+  Config moved = config;
+  moved.data = "cifar10:/there";
+  moved.threads = 3;
+  moved.max_steps = 5;
+  moved.memory = "1G";
+  moved.out = "elsewhere";
+  EXPECT_EQ(config_crc(moved), before);
+  Config other = config;
+  other.lr = 0.3;
+  EXPECT_NE(config_crc(other), before);
+  other = config;
+  other.data = "cifar100:/here";
+  EXPECT_NE(config_crc(other), before);
+  Config made = config, made_otherwise = config;
+  made.data = "synthetic:4,16,100";
+  made_otherwise.data = "synthetic:4,16,101";
+  EXPECT_NE(config_crc(made), config_crc(made_otherwise));
+}
+
+}  // namespace
+}  // namespace tri::train

@@ -1,0 +1,252 @@
+"""A training as a user sees it: the screen, the files, the exit codes, eval and predict.
+
+Usage: train_test.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+TINY = ["--method", "fp32", "--model", "convnet", "--width", "0.1", "--data", "synthetic:3,9,90",
+        "--batch", "32", "--epochs", "3", "--lr", "0.05"]
+LONG = [*TINY, "--epochs", "100000"]
+
+
+def triaccel(*arguments, **options):
+    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, check=False, **options)
+
+
+def png(path, width, height, grey):
+    """A PNG of one grey level."""
+    def chunk(kind, content):
+        body = kind + content
+        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+    rows = (b"\0" + bytes([grey]) * width) * height
+    path.write_bytes(b"\x89PNG\r\n\x1a\n"
+                     + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+                     + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tri-cli-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def run_of(self, name, *more):
+        path = self.folder / name
+        done = triaccel("train", *TINY, "--out", str(path), *more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return path, done
+
+    def assert_refused(self, code, arguments, *fragments):
+        done = triaccel(*arguments, cwd=self.folder)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertRegex(done.stderr, r"\Atriaccel: [^\n]+\n")
+        for fragment in fragments:
+            self.assertIn(fragment, done.stderr)
+
+
+class Train(Folder):
+    def test_screen_is_a_line_per_epoch_and_a_table(self):
+        path, done = self.run_of("a")
+        self.assertEqual(done.stdout.count("\nepoch "), 3)
+        self.assertNotIn("\x1b", done.stdout)
+        self.assertIn("test accuracy", done.stdout)
+        self.assertIn(str(path / "summary.json"), done.stdout)
+        self.assertEqual(done.stderr, "")
+
+    def test_json_alone_on_standard_output(self):
+        path, done = self.run_of("a", "--json")
+        summary = json.loads(done.stdout)
+        self.assertEqual(summary, json.loads((path / "summary.json").read_text()))
+        self.assertIn("epoch 1/3", done.stderr)
+        for key in ["model", "data", "method", "seed", "status", "epochs", "steps", "samples",
+                    "params", "test_accuracy", "best_test_accuracy", "train_loss", "epoch_seconds",
+                    "images_per_second", "engine_peak_bytes", "process_peak_bytes",
+                    "ceiling_bytes", "score", "batch", "precision", "control_seconds", "decisions"]:
+            self.assertIn(key, summary)
+
+    def test_quiet(self):
+        _, done = self.run_of("a", "--quiet")
+        self.assertEqual(done.stdout + done.stderr, "")
+
+    def test_default_directory_is_named_and_numbered(self):
+        for name in ["convnet-synthetic-fp32-0", "convnet-synthetic-fp32-0-2"]:
+            done = triaccel("train", *TINY, "--max-steps", "1", cwd=self.folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue((self.folder / "runs" / name / "summary.json").exists())
+
+    def test_configuration_file_and_environment(self):
+        (self.folder / "c.toml").write_text('lr = 0.5\nbatch = 48\n')
+        environment = {**os.environ, "TRIACCEL_BATCH": "24", "TRIACCEL_SEED": "9"}
+        done = triaccel("train", "--config", str(self.folder / "c.toml"), "--set", "seed=4",
+                        "--print-config", env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for line in ["lr = 0.5 ", "batch = 24 ", "seed = 4 "]:
+            self.assertIn(line, done.stdout)
+
+    def test_the_saved_configuration_repeats_the_run(self):
+        first, _ = self.run_of("a")
+        done = triaccel("train", "--config", str(first / "config.toml"), "--out",
+                        str(self.folder / "b"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        model = "checkpoints/last/model.safetensors"
+        self.assertEqual((first / model).read_bytes(), (self.folder / "b" / model).read_bytes())
+
+    def test_any_number_of_threads_gives_the_same_weights(self):
+        model = "checkpoints/last/model.safetensors"
+        bytes_of = [(self.run_of(f"t{n}", "--threads", str(n))[0] / model).read_bytes()
+                    for n in [1, 3]]
+        self.assertEqual(*bytes_of)
+
+    def test_panel_on_a_terminal(self):
+        master, slave = pty.openpty()
+        program = subprocess.Popen([PROGRAM, "train", *TINY, "--epochs", "60", "--out",
+                                    str(self.folder / "a")], stdin=slave, stdout=slave,
+                                   stderr=slave, env={**os.environ, "TERM": "xterm"})
+        os.close(slave)
+        screen = b""
+        try:
+            while select.select([master], [], [], 60)[0]:
+                screen += os.read(master, 65536)
+        except OSError:  # the other end is closed
+            pass
+        os.close(master)
+        self.assertEqual(program.wait(), 0)
+        self.assertIn(b"images/s", screen)
+        self.assertIn(b"test accuracy", screen)
+
+    def test_simd_target_change_is_said(self):
+        path, _ = self.run_of("a", "--max-steps", "2")
+        target = json.loads((path / "checkpoints/last/state.json").read_text())["simd_target"]
+        if target == "SSE4":
+            self.skipTest("the machine has nothing better than SSE4")
+        done = triaccel("train", "--resume", str(path), "--max-steps", "off",
+                        env={**os.environ, "TRIACCEL_SIMD": "SSE4"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"saved on SIMD target {target} and continued on SSE4", done.stdout)
+
+
+class Signals(Folder):
+    def stop_with(self, number, code):
+        path = self.folder / "a"
+        program = subprocess.Popen([PROGRAM, "train", *LONG, "--out", str(path), "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not (path / "checkpoints/best").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        program.send_signal(number)
+        out, err = program.communicate(timeout=60)
+        self.assertEqual(program.returncode, code, err)
+        summary = json.loads(out)
+        self.assertEqual(summary["status"], "interrupted")
+        self.assertIn("--resume", err)
+        state = json.loads((path / "checkpoints/last/state.json").read_text())
+        self.assertEqual(state["step"], summary["steps"])
+        more = triaccel("train", "--resume", str(path), "--max-steps", str(state["step"] + 3))
+        self.assertEqual(more.returncode, 0, more.stderr)
+        state = json.loads((path / "checkpoints/last/state.json").read_text())
+        self.assertEqual(state["step"], summary["steps"] + 3)
+
+    def test_interrupt(self):
+        self.stop_with(signal.SIGINT, 130)
+
+    def test_terminate(self):
+        self.stop_with(signal.SIGTERM, 143)
+
+
+    def test_a_closed_pipe_does_not_stop_a_training(self):
+        path = self.folder / "a"
+        program = subprocess.Popen([PROGRAM, "train", *TINY, "--out", str(path)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        program.stdout.close()
+        program.wait(timeout=60)
+        self.assertEqual(json.loads((path / "summary.json").read_text())["status"], "done")
+
+
+class WrongUse(Folder):
+    def test_what_is_not_available_names_the_nearest(self):
+        self.assert_refused(2, ["train"], "--precision adaptive", "--precision bf16",
+                            "--curvature off", "--batch-mode fixed")
+
+    def test_ceiling(self):
+        self.assert_refused(3, ["train", *TINY, "--model", "resnet18", "--memory", "10MiB"],
+                            "10.0 MiB", "weights")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_batch_that_would_fit_is_named(self):
+        self.assert_refused(3, ["train", *TINY, "--batch", "16384", "--memory", "40MiB"],
+                            "--batch ", "would fit")
+
+    def test_divergence(self):
+        self.assert_refused(4, ["train", *TINY, "--lr", "1e30", "--warmup", "0", "--epochs", "50",
+                                "--quiet"], "not finite", "--lr")
+
+    def test_a_run_is_not_overwritten(self):
+        path, _ = self.run_of("a", "--max-steps", "1")
+        self.assert_refused(2, ["train", *TINY, "--out", str(path)], "--resume")
+
+    def test_nothing_to_resume(self):
+        self.assert_refused(2, ["train", "--resume", "nowhere"], "nowhere", "no checkpoint")
+
+    def test_data(self):
+        self.assert_refused(1, ["train", *TINY, "--data", "cifar10:/nowhere"], "/nowhere")
+        self.assert_refused(2, ["train", *TINY, "--classes", "7"], "--classes 7")
+        self.assert_refused(2, ["train", *TINY, "--augment", "spin"], "spin")
+
+    def test_eval_and_predict(self):
+        self.assert_refused(2, ["eval", "nowhere"], "nowhere")
+        self.assert_refused(2, ["eval", str(self.folder)], "no checkpoint")
+        self.assert_refused(2, ["eval"], "checkpoint")
+        self.assert_refused(2, ["predict", "nowhere"], "images")
+
+
+class Checkpoints(Folder):
+    def test_eval(self):
+        path, _ = self.run_of("a")
+        summary = json.loads((path / "summary.json").read_text())
+        result = json.loads(triaccel("eval", str(path), "--json").stdout)
+        self.assertEqual(result["accuracy"], summary["test_accuracy"])
+        self.assertEqual(result["count"], 18)
+        self.assertEqual(sum(map(sum, result["confusion"])), 18)
+        self.assertEqual(sum(result["confusion"][i][i] for i in range(3)),
+                         round(18 * result["accuracy"]))
+        for key in ["top5", "loss"]:
+            self.assertIn(key, result)
+        text = triaccel("eval", str(path / "checkpoints/best")).stdout
+        self.assertIn("accuracy", text)
+
+    def test_predict(self):
+        path, _ = self.run_of("a")
+        images = [self.folder / f"{grey}.png" for grey in [0, 200]]
+        for image in images:
+            png(image, 40, 30, int(image.stem))
+        done = triaccel("predict", str(path), *map(str, images), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        seen = json.loads(done.stdout)
+        self.assertEqual([one["image"] for one in seen], [str(image) for image in images])
+        for one in seen:
+            self.assertIn("grating", one["class"])
+            self.assertTrue(1 / 3 <= one["probability"] <= 1)
+        text = triaccel("predict", str(path), str(images[0]))
+        self.assertRegex(text.stdout, r"0\.png: grating \d \(\d+\.\d %\)")
+        (self.folder / "no.png").write_bytes(b"no image")
+        self.assert_refused(2, ["predict", str(path), "no.png"], "no.png")
+        self.assert_refused(1, ["predict", str(path), "missing.png"], "missing.png")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,207 @@
+"""What the world does to a training: kills, full disks, damaged and changed files. Each time there
+is a clear error or the run goes on as if nothing had happened; no checkpoint is lost.
+
+Usage: faults_test.py PROGRAM [--kills N]: N kills instead of the tests of everything else
+"""
+
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+KILLS = 3
+if "--kills" in sys.argv:
+    at = sys.argv.index("--kills")
+    KILLS = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+
+# Batches straddle epochs; every form of storage but the plain one; saves all the time.
+RUN = ["--method", "triaccel", "--precision", "bf16", "--curvature", "off", "--batch-mode", "fixed",
+       "--model", "convnet", "--width", "0.25", "--data", "synthetic:3,12,200", "--batch", "32",
+       "--epochs", "12", "--lr", "0.05", "--save-every", "3", "--quiet"]
+WEIGHTS = ["checkpoints/last/model.safetensors", "checkpoints/last/optimizer.safetensors"]
+
+
+def triaccel(*arguments, **options):
+    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, check=False, **options)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        memory = pathlib.Path("/dev/shm")
+        parent = memory if os.access(memory, os.W_OK) else None
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tri-faults-", dir=parent))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def start(self, path, *more, **options):
+        done = triaccel("train", *RUN, "--out", str(path), *more, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [(path / file).read_bytes() for file in WEIGHTS]
+
+    def assert_failed(self, done, code, *fragments):
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"\Atriaccel: [^\n]+\n\Z")
+        for fragment in fragments:
+            self.assertIn(fragment, done.stderr)
+
+
+class Kill(Folder):
+    def test_a_killed_run_ends_with_the_same_weights(self):
+        began = time.monotonic()
+        whole = self.start(self.folder / "whole")
+        length = time.monotonic() - began
+        chance = random.Random(4)  # which moments they are depends on the machine all the same
+        for number in range(KILLS):
+            path = self.folder / "killed"
+            shutil.rmtree(path, ignore_errors=True)
+            arguments = ["train", *RUN, "--out", str(path)]
+            for _ in range(2):  # kill the run, then kill the resumed run
+                program = subprocess.Popen([PROGRAM, *arguments], stdin=subprocess.DEVNULL,
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(chance.uniform(0, length))
+                program.kill()
+                program.wait()
+                if (path / "checkpoints/last/manifest.json").exists():
+                    arguments = ["train", "--resume", str(path), "--quiet"]
+            done = triaccel(*arguments)
+            self.assertEqual(done.returncode, 0, f"kill {number}: {done.stderr}")
+            self.assertEqual([(path / file).read_bytes() for file in WEIGHTS], whole,
+                             f"kill {number}")
+            self.assertEqual(sorted(p.name for p in (path / "checkpoints").iterdir()),
+                             ["best", "last"])
+            steps = [json.loads(line)["step"] for line in
+                     (path / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual(steps, sorted(steps))
+
+
+class Disk(Folder):
+    def test_no_space_for_the_next_checkpoint(self):
+        """A limit on the size of files stands for a full disk, which only root can make."""
+        path = self.folder / "a"
+        self.start(path, "--max-steps", "3")
+        before = (path / WEIGHTS[1]).read_bytes()
+        size = len(before)
+
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
+
+        done = triaccel("train", "--resume", str(path), "--max-steps", "off", "--quiet",
+                        preexec_fn=limited)
+        self.assert_failed(done, 1, "cannot write", "free some space")
+        self.assertEqual((path / WEIGHTS[1]).read_bytes(), before)
+        self.assertEqual(triaccel("train", "--resume", str(path), "--quiet").returncode, 0)
+
+    def test_full_file_system(self):
+        place = self.folder / "small"
+        place.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)],
+                                 capture_output=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest("only root can mount a small file system")
+        try:
+            path = place / "a"
+            done = triaccel("train", *RUN, "--out", str(path), "--width", "0.5")
+            self.assert_failed(done, 1, "No space left", "free some space")
+        finally:
+            subprocess.run(["umount", str(place)], check=True)
+
+    def test_unwritable_directory(self):
+        if os.geteuid() == 0:
+            self.skipTest("root may write everywhere")
+        self.folder.chmod(0o500)
+        self.addCleanup(self.folder.chmod, 0o700)
+        self.assert_failed(triaccel("train", *RUN, "--out", str(self.folder / "a")), 1,
+                           "Permission denied", "choose another directory")
+
+    def test_a_file_where_a_directory_should_be(self):
+        (self.folder / "a").write_text("in the way")
+        self.assert_failed(triaccel("train", *RUN, "--out", str(self.folder / "a")), 1, "/a")
+
+
+class Damage(Folder):
+    def test_checkpoint(self):
+        path = self.folder / "a"
+        self.start(path, "--max-steps", "3")
+        last = path / "checkpoints/last"
+        saved = {file.name: file.read_bytes() for file in last.iterdir()}
+        for name, content in saved.items():
+            for damaged in [b"", content[:len(content) // 2],
+                            content[:-1] + bytes([content[-1] ^ 1])]:
+                (last / name).write_bytes(damaged)
+                done = triaccel("train", "--resume", str(path))
+                self.assert_failed(done, 1, str(last))
+            (last / name).unlink()
+            self.assertIn(triaccel("train", "--resume", str(path)).returncode, [1, 2])
+            (last / name).write_bytes(content)
+        self.assertEqual(triaccel("train", "--resume", str(path), "--quiet").returncode, 0)
+
+    def test_configuration_is_missing(self):
+        path = self.folder / "a"
+        self.start(path, "--max-steps", "3")
+        (path / "config.toml").unlink()
+        self.assert_failed(triaccel("train", "--resume", str(path)), 2, "config.toml")
+
+    def test_events_end_in_half_a_line(self):
+        path = self.folder / "a"
+        self.start(path, "--max-steps", "3")
+        with open(path / "metrics.jsonl", "a", encoding="ascii") as file:
+            file.write('{"event":"step","st')
+        self.assertEqual(triaccel("train", "--resume", str(path), "--quiet").returncode, 0)
+        for line in (path / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+
+
+class Data(Folder):
+    def write_cifar(self, count, label=3):
+        data = self.folder / "cifar"
+        data.mkdir(exist_ok=True)
+        record = bytes([label]) + bytes(range(256)) * 12
+        for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+            (data / name).write_bytes(record * count)
+        (data / "batches.meta.txt").write_text("\n".join(f"class {i}" for i in range(10)))
+        return data
+
+    def arguments(self, data, *more):
+        return ["train", *RUN, "--data", f"cifar10:{data}", "--width", "0.1", *more,
+                "--out", str(self.folder / "a")]
+
+    def test_truncated(self):
+        data = self.write_cifar(20)
+        file = data / "data_batch_3.bin"
+        file.write_bytes(file.read_bytes()[:-5])
+        self.assert_failed(triaccel(*self.arguments(data)), 1, "data_batch_3.bin")
+        file.write_bytes(b"")
+        self.assert_failed(triaccel(*self.arguments(data)), 1, "data_batch_3.bin")
+
+    def test_label_out_of_range(self):
+        data = self.write_cifar(20, label=11)
+        self.assert_failed(triaccel(*self.arguments(data)), 1, "11")
+
+    def test_swapped_during_the_run(self):
+        data = self.write_cifar(20)
+        path = self.folder / "a"
+        program = subprocess.Popen([PROGRAM, *self.arguments(data, "--epochs", "100000")],
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not (path / "checkpoints/best").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for file in data.glob("data_batch_*.bin"):
+            with open(file, "r+b") as open_file:
+                open_file.write(b"\x05")
+        _, err = program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 1, err)
+        self.assertIn("data_batch", err)
+        self.assertTrue((path / "checkpoints/last/manifest.json").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
