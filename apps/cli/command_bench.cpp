@@ -55,7 +55,7 @@ void print_text(const StepBench& bench) {
 }
 
 void print_text(const KernelBench& bench) {
-  fmt::print("{:<30}{:<24}{:<14}{:>9.3f} ms{:>9.1f} of {:>7.1f} {:<8}{:>4.0f} %\n", bench.kernel,
+  fmt::print("{:<32}{:<26}{:<15}{:>9.3f} ms{:>9.1f} of {:>7.1f} {:<8}{:>4.0f} %\n", bench.kernel,
              bench.shape, bench.storage, bench.ms, bench.rate, bench.limit,
              bench.computes ? "GFLOP/s" : "GB/s", 100 * bench.fraction);
   std::fflush(stdout);

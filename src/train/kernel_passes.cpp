@@ -60,6 +60,7 @@ struct Discard final : ops::GradConsumer {
 };
 
 Shape output_of(const KernelShape& shape) {
+  if (shape.kind == OpKind::kAdd) return shape.in;  // of one input, it stores a transform's result
   const std::vector<Shape> inputs(static_cast<size_t>(shape.inputs), shape.in);
   const Result<Shape> out = ops::infer(shape.kind, shape.attr, inputs);
   TRI_CHECK(out.has_value(), "{}", out.error().message);
@@ -154,9 +155,11 @@ std::vector<KernelPass> operation_passes(const std::string& kernel, const Kernel
   std::vector<KernelPass> passes;
   passes.push_back({kernel + " forward", flops, read + out + held,
                     [bench] { bench->operation->forward(bench->arguments()); }});
-  // The gradient, the values that its activation needs, and the result.
-  passes.push_back({kernel + " backward-data", flops, 2 * out + bench->gx.bytes() + held,
-                    [bench] { bench->operation->backward_data(bench->arguments()); }});
+  // The gradient, the values that its activation needs, and the result. A first layer has none.
+  constexpr int64_t kColours = 3;
+  if (shape.in.c != kColours)
+    passes.push_back({kernel + " backward-data", flops, 2 * out + bench->gx.bytes() + held,
+                      [bench] { bench->operation->backward_data(bench->arguments()); }});
   if (weighted)
     passes.push_back({kernel + " backward-weights", flops, 2 * out + read + held,
                       [bench] { bench->operation->backward_weights(bench->arguments()); }});

@@ -17,7 +17,7 @@ namespace tri::train {
 struct KernelPass {
   std::string kernel;
   double flops = 0;  // 0: bound by memory
-  double bytes = 0;
+  double bytes = 0;  // 0: bound by arithmetic alone
   std::function<void()> run;
 };
 

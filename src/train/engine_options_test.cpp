@@ -1,0 +1,62 @@
+#include "train/engine_options.h"
+
+#include <gmock/gmock.h>
+
+namespace tri::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+ResolvedConfig resolved(std::initializer_list<std::pair<const char*, const char*>> settings) {
+  ConfigBuilder builder;
+  for (const auto& [key, text] : settings) EXPECT_TRUE(builder.set(key, text).has_value()) << key;
+  Result<ResolvedConfig> made = builder.resolve();
+  EXPECT_TRUE(made.has_value());
+  return *made;
+}
+
+TEST(EngineOptions, what_is_missing_is_said_in_one_sentence) {
+  const Config config = resolved({{"tune", "on"}}).config;
+  const Result<void> checked = check_available(config);
+  ASSERT_FALSE(checked.has_value());
+  EXPECT_EQ(checked.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(
+      checked.error().message,
+      AllOf(HasSubstr("--precision adaptive"), HasSubstr("--precision bf16"),
+            HasSubstr("--batch-mode fixed"), HasSubstr("--curvature off"), HasSubstr("no --tune")));
+}
+
+TEST(EngineOptions, presets_become_tables_and_forms) {
+  const Config amp = resolved({{"method", "amp"}, {"model", "convnet"}}).config;
+  const auto model = model_of(amp);
+  ASSERT_TRUE(model.has_value());
+  const auto options = engine_options(amp, **model);
+  ASSERT_TRUE(options.has_value());
+  ASSERT_EQ(options->step.formats.size(), static_cast<size_t>((*model)->layers));
+  using numeric::Format;
+  const exec::LayerFormats row{Format::kBf16, Format::kBf16, Format::kBf16, Format::kF32};
+  for (const exec::LayerFormats& formats : options->step.formats) EXPECT_EQ(formats, row);
+  EXPECT_EQ(options->forms.weights, optim::WeightForm::kF32AndBf16);
+  EXPECT_EQ(options->step.mode, exec::StepMode::kAfter);
+  EXPECT_EQ(options->step.ghost, 0);
+}
+
+TEST(EngineOptions, sgd_without_momentum_has_no_state) {
+  const Config plain = resolved({{"method", "fp32"}, {"momentum", "0"}}).config;
+  const auto model = model_of(plain);
+  ASSERT_TRUE(model.has_value());
+  EXPECT_EQ(engine_options(plain, **model)->forms.moments, 0u);
+}
+
+TEST(EngineOptions, sizes_without_data_are_those_of_colour_images) {
+  EXPECT_EQ(input_size(without_data(resolved({})))->image, (tensor::Shape{28, 28, 1}));
+  EXPECT_EQ(input_size(without_data(resolved({{"pixels", "28"}})))->image,
+            (tensor::Shape{28, 28, 3}));
+  const auto given = without_data(resolved({{"data", "mnist:/none"}, {"pixels", "32"}}));
+  EXPECT_EQ(input_size(given)->image, (tensor::Shape{32, 32, 1}));
+  EXPECT_EQ(input_size(without_data(resolved({{"classes", "1000"}})))->classes, 1000);
+}
+
+}  // namespace
+}  // namespace tri::train
