@@ -33,8 +33,8 @@ std::vector<float> draws() {
 }
 
 std::vector<uint32_t> bits(const std::vector<float>& values) {
-  std::vector<uint32_t> all(values.size());
-  std::memcpy(all.data(), values.data(), values.size() * sizeof(float));
+  std::vector<uint32_t> all;
+  for (const float value : values) all.push_back(std::bit_cast<uint32_t>(value));
   return all;
 }
 
