@@ -74,7 +74,9 @@ Result<Preparation> prepare(const Config& config) {
   made.config = config;
   TRI_TRY(check_available(config));
   TRI_ASSIGN(made.dataset, data::open_dataset(config.data, {.pixels = config.pixels.value_or(0),
-                                                            .val_split = config.val_split}));
+                                                            .val_split = config.val_split,
+                                                            .train_count = static_cast<uint64_t>(
+                                                                config.train_count.value_or(0))}));
   const data::SourceInfo& info = made.dataset.train->info();
   TRI_ASSIGN(made.augment, data::parse_augment(config.augment, info.augment));
   TRI_ASSIGN(made.input, size_of(*made.dataset.train, config));
