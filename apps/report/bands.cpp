@@ -72,6 +72,7 @@ void write_row(Page& page, const LayerGrid& grid, size_t row, const Geometry& pl
     const double share = x.place(static_cast<double>(std::min(step, last_step)));
     return place.left + (place.width - place.left - 12) * share;
   };
+  constexpr double kOverlap = 0.5;  // no background between neighbours, however they are rounded
   // A cell reaches to the next change.
   for (size_t column = 0; column < LayerGrid::kColumns;) {
     const float value = grid.at(row, column);
@@ -84,7 +85,7 @@ void write_row(Page& page, const LayerGrid& grid, size_t row, const Geometry& pl
     const uint64_t to = next == LayerGrid::kColumns ? last_step : next * grid.steps_per_column();
     if (!std::isnan(value) && (to > from || last_step == 0)) {
       page.put("<rect {} x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">",
-               paint.attribute(value), px(from), y, std::max(px(to) - px(from), 1.0),
+               paint.attribute(value), px(from), y, std::max(px(to) - px(from), 1.0) + kOverlap,
                place.row - (place.row > 9 ? 1.5 : 0.5));
       page.put("<title>{}, from step {}: {}</title></rect>", escaped(grid.name(row)), from,
                paint.text(value));
