@@ -125,11 +125,15 @@ Result<void> Engine::obtain(uint64_t seed) {
   measured_peak_ = std::max(measured_peak_, parameters_->bytes());
   bind(now_.data_offset, options_.batch_buffers * now_.batch_bytes, memory::Kind::kData);
   parameters_->bind(arena_.data());
-  std::vector<float> values;
+  std::vector<float> values, room;
   for (size_t p = 0; p < parameters_->size(); ++p) {
-    values.resize(static_cast<size_t>(model_->parameters[p].elements()));
-    nn::draw_initial(*model_, p, seed, values);
-    parameters_->set(p, values);
+    parameters_->clear(p);
+    for (size_t i = 0; i < parameters_->pieces(p); ++i) {
+      const Parameters::Piece piece = parameters_->piece(p, i);
+      values.resize(piece.count);
+      nn::draw_initial(*model_, p, seed, values, piece.first);
+      parameters_->set_piece(p, i, values, room);
+    }
   }
   hypers_.assign(parameters_->size(), optim::Hyper{});
   coefficients_.resize(parameters_->size());
