@@ -14,6 +14,9 @@ namespace {
 
 size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// A curvature pass of a tiny network is mostly scratch, which a smaller batch would not shrink.
+constexpr size_t kSmallPass = 1 << 20;
+
 struct BatchLayout {
   BatchLayout(const Shape& shape, int64_t count) {
     const auto samples = static_cast<size_t>(count);
@@ -52,6 +55,7 @@ void Engine::make_plans() {
   eval_graph_ = lower(*model_, {false, false});
   parameters_ = std::make_unique<Parameters>(*model_, options_.forms);
   train_ = plan_step(train_graph_, *parameters_, options_.step);
+  plan_curvature();
   if (!options_.evaluates) return;
   StepSpec spec = options_.step;
   spec.training = false;
@@ -62,15 +66,36 @@ void Engine::make_plans() {
   }
 }
 
+// The network as evaluation sees it, stored and differentiated in fp32 whatever the table says of
+// training: what is measured is the loss, not the rounding of its gradients.
+void Engine::plan_curvature() {
+  if (options_.curvature.estimator == Estimator::kNone || options_.step.samples < 2) return;
+  StepSpec spec = options_.step;
+  spec.curvature = options_.curvature;
+  spec.ghost = 0;
+  spec.mode = StepMode::kAfter;
+  if (spec.curvature.estimator == Estimator::kFisher) spec.label_smoothing = 0.0f;
+  for (LayerFormats& row : spec.formats) row = {row.p, Format::kF32, Format::kF32, Format::kF32};
+  spec.samples = std::clamp<int64_t>(options_.curvature.samples, 2, options_.step.samples);
+  for (;; spec.samples = std::max<int64_t>(2, spec.samples / 2)) {
+    curvature_ = plan_step(eval_graph_, *parameters_, spec);
+    if (curvature_.arena_bytes <= std::max(train_.arena_bytes, kSmallPass) || spec.samples == 2)
+      break;
+  }
+  forecast_.curvature_samples = spec.samples;
+}
+
 void Engine::make_forecast() {
   const BatchLayout layout(model_->input_shape(), options_.step.samples);
   data_offset_ = padded(parameters_->bytes());
   batch_bytes_ = layout.bytes;
   step_offset_ = data_offset_ + options_.batch_buffers * batch_bytes_;
-  forecast_.engine_peak_bytes = step_offset_ + std::max(train_.arena_bytes, eval_.arena_bytes);
+  forecast_.engine_peak_bytes =
+      step_offset_ + std::max({train_.arena_bytes, eval_.arena_bytes, curvature_.arena_bytes});
   forecast_.by_kind = train_.peak_by_kind;
   for (const memory::Kind kind : memory::kKinds) {
-    forecast_.by_kind[kind] = std::max(forecast_.by_kind[kind], eval_.peak_by_kind[kind]);
+    forecast_.by_kind[kind] = std::max(
+        {forecast_.by_kind[kind], eval_.peak_by_kind[kind], curvature_.peak_by_kind[kind]});
     forecast_.by_kind[kind] += parameters_->by_kind()[kind];
   }
   forecast_.by_kind[memory::Kind::kData] += options_.batch_buffers * batch_bytes_;
@@ -121,7 +146,8 @@ Result<void> Engine::obtain(uint64_t seed) {
   report_.passed.resize(report_.saved.size());
   size_t most = 1;
   for (const LoweredOp& op : train_graph_.ops) most = std::max(most, op.inputs.size() + 1);
-  tick_ns_.reserve(std::max(train_.ticks.size(), eval_.ticks.size()));
+  tick_ns_.reserve(std::max({train_.ticks.size(), eval_.ticks.size(), curvature_.ticks.size()}));
+  if (forecast_.curvature_samples > 0) prepare_curvature();
   sources_.reserve(most);
   sinks_.reserve(most);
   return {};
@@ -161,6 +187,35 @@ const StepReport& Engine::evaluate(size_t buffer, int64_t count, base::ThreadPoo
   return run(eval_, buffer, 0, pool);
 }
 
+// Everything the pass and its report need outside the arena.
+void Engine::prepare_curvature() {
+  const CurvatureSpec& spec = curvature_.spec.curvature;
+  solver_ = std::make_unique<SymmetricEigen>(curvature_.spec.samples);
+  curvature_report_.samples = curvature_.spec.samples;
+  curvature_report_.layers.resize(static_cast<size_t>(model_->layers));
+  for (LayerCurvature& layer : curvature_report_.layers) layer.eigenvalues.resize(spec.top);
+  curvature_report_.noise.squared_norms.resize(static_cast<size_t>(curvature_.spec.samples));
+}
+
+const CurvatureReport& Engine::curvature(size_t buffer, int64_t count, uint64_t step,
+                                         base::ThreadPool& pool) {
+  TRI_CHECK(count >= 2 && count <= forecast_.curvature_samples, "count {}", count);
+  if (count != curvature_.spec.samples) {
+    StepSpec spec = curvature_.spec;
+    spec.samples = count;
+    curvature_ = plan_step(eval_graph_, *parameters_, spec);
+    prepare_curvature();
+  }
+  const CurvatureSpec& spec = curvature_.spec.curvature;
+  measuring_ = {false, solver_.get(), &curvature_report_};
+  run(curvature_, buffer, step, pool);
+  if (spec.estimator == Estimator::kFisher && spec.noise) {
+    measuring_.true_labels = true;
+    run(curvature_, buffer, step, pool);
+  }
+  return curvature_report_;
+}
+
 const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step,
                               base::ThreadPool& pool) {
   TRI_CHECK(pool.threads() <= plan.spec.threads, "planned for {} threads", plan.spec.threads);
@@ -171,7 +226,9 @@ const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step
   context.pool = &pool;
   context.region = arena_.data() + step_offset_;
   context.batch = {room.x.data(), room.labels.data(), room.samples.data()};
-  context.grad_scale = 1.0f / static_cast<float>(plan.spec.samples);
+  // Per-sample gradients are those of the sum of losses.
+  const bool sums = plan.spec.curvature.estimator == Estimator::kFisher;
+  context.grad_scale = sums ? 1.0f : 1.0f / static_cast<float>(plan.spec.samples);
   context.seed = seed_;
   context.step = step;
   context.coefficients = coefficients_.data();
@@ -179,6 +236,7 @@ const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step
   context.report = &report_;
   context.sources = &sources_;
   context.sinks = &sinks_;
+  context.curvature = &measuring_;
   std::ranges::fill(report_.passed, ops::StoreCounts{});
   std::array<int64_t, 3> spent{};
   tick_ns_.clear();

@@ -22,6 +22,7 @@ struct EngineOptions {
   bool store = false;        // see LoweringOptions::store
   size_t batch_buffers = 2;  // one is trained on while the next is filled
   bool evaluates = true;     // plan evaluation too, in the same region
+  CurvatureSpec curvature;   // plan its passes too, in the same region
 };
 
 struct LayerForecast {
@@ -38,6 +39,9 @@ struct Forecast {
   int64_t params = 0;
   double useful_gflop = 0.0;  // of one training step
   int64_t eval_samples = 0;   // largest evaluation batch that stays within the peak
+  // As asked for, but at most a batch, and halved, down to 2, while the pass would need more than
+  // training and more than 1 MiB. 0: no curvature passes.
+  int64_t curvature_samples = 0;
 };
 
 // Where the caller writes a batch.
@@ -76,6 +80,11 @@ class Engine {
   // Loss and ranks of the first `count` <= eval_samples samples in `buffer`, statistics frozen.
   const StepReport& evaluate(size_t buffer, int64_t count, base::ThreadPool& pool);
 
+  // The curvature at the first 2 <= `count` <= curvature_samples samples in `buffer`, nothing
+  // changed. Labels are drawn from (seed, step, sample).
+  const CurvatureReport& curvature(size_t buffer, int64_t count, uint64_t step,
+                                   base::ThreadPool& pool);
+
   // (N, classes), of the last evaluate(), or of the last train() with StepSpec::update == false.
   void logits(std::span<float> out) const;
   // In PyTorch's order; only with StepMode::kAfter and StepSpec::update == false.
@@ -91,6 +100,8 @@ class Engine {
  private:
   Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& options);
   void make_plans();
+  void plan_curvature();
+  void prepare_curvature();
   void make_forecast();
   const StepReport& run(const StepPlan& plan, size_t buffer, uint64_t step, base::ThreadPool& pool);
   void bind(size_t offset, size_t bytes, memory::Kind kind);
@@ -99,7 +110,7 @@ class Engine {
   EngineOptions options_;
   Lowered train_graph_, eval_graph_;
   std::unique_ptr<Parameters> parameters_;
-  StepPlan train_, eval_;
+  StepPlan train_, eval_, curvature_;
   Forecast forecast_;
   size_t data_offset_ = 0, batch_bytes_ = 0, step_offset_ = 0;
   memory::Arena arena_;
@@ -109,6 +120,9 @@ class Engine {
   std::vector<optim::Hyper> hypers_;
   std::vector<optim::Coefficients> coefficients_;
   StepReport report_;
+  CurvatureReport curvature_report_;
+  std::unique_ptr<SymmetricEigen> solver_;
+  CurvatureRun measuring_;
   std::vector<ops::Source> sources_;
   std::vector<ops::Sink> sinks_;
   const StepPlan* last_ = nullptr;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/curvature/curvature.h"
 #include "exec/lowering.h"
 #include "exec/parameters.h"
 #include "memory/planner.h"
@@ -44,6 +45,9 @@ struct StepSpec {
   optim::Rule rule = optim::Rule::kSgd;
   float label_smoothing = 0.0f;
   std::vector<LayerFormats> formats;  // by layer; empty: fp32 throughout
+  CurvatureSpec curvature;            // a curvature pass instead of a step; needs `training`
+  bool measures() const { return curvature.estimator != Estimator::kNone; }
+  bool frozen() const { return !training || measures(); }  // running statistics
 };
 
 struct StepRun;  // what the ticks of one running step share (step_run.h)
@@ -91,6 +95,7 @@ struct StepPlan {
   std::vector<int> saved;                                   // buffers by op; -1: none
   std::vector<int> gradients;                               // buffers by parameter; -1: not kept
   std::vector<std::unique_ptr<ops::Operation>> operations;  // by op; null for kChannelScale
+  int gram = -1, labels = -1;                               // buffers of a curvature pass
   size_t arena_bytes = 0;                                   // of the step region
   size_t lower_bound = 0;
   memory::KindBytes peak_by_kind;  // each kind's own maximum

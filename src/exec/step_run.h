@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "exec/curvature/symmetric_eigen.h"
+#include "exec/curvature/vector_gram.h"
 #include "exec/step_plan.h"
 #include "ops/softmax_cross_entropy/softmax_cross_entropy.h"
 
@@ -24,6 +26,13 @@ struct StepReport {
   std::vector<ops::StoreCounts> passed;     // what storing GY lost, by tensor
 };
 
+// What the ticks of a curvature pass share besides.
+struct CurvatureRun {
+  bool true_labels = false;  // fisher: for the gradient's noise
+  const SymmetricEigen* solver = nullptr;
+  CurvatureReport* report = nullptr;
+};
+
 struct StepRun {
   const StepPlan* plan = nullptr;
   const Parameters* parameters = nullptr;
@@ -38,6 +47,7 @@ struct StepRun {
   StepReport* report = nullptr;
   std::vector<ops::Source>* sources = nullptr;  // rooms for the arguments of a pass
   std::vector<ops::Sink>* sinks = nullptr;
+  CurvatureRun* curvature = nullptr;
 
   const Lowered& graph() const { return *plan->graph; }
   std::byte* at(int buffer) const {
@@ -55,6 +65,7 @@ struct StepRun {
   ops::NormBatch norm_batch(int norm) const;
   ops::NormGrads norm_grads(int norm) const;
   ops::NormParams norm_params(int norm) const;
+  FrozenNorm frozen_norm(int norm) const;
 };
 
 // Steps parameter `index` by a gradient that lies whole in `format`. `scratch` as
