@@ -41,7 +41,8 @@ struct Solution {
   double margin = std::numeric_limits<double>::infinity();
 };
 
-// Forward and, if training, backward. Evaluation, and frozen training, take `before`'s running statistics.
+// Forward and, if training, backward. Evaluation, and frozen training, take `before`'s running
+// statistics.
 Solution solve(const nn::Model& model, const Problem& problem, const Solution* before = nullptr);
 
 }  // namespace tri::contract
