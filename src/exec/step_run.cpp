@@ -238,7 +238,9 @@ optim::GradStats whole_stats(const StepRun& run, size_t index, const void* grad,
 void update_parameter(const StepRun& run, size_t index, const void* grad, Format format,
                       std::byte* scratch) {
   const WholeGradient whole(run, index, grad, format, scratch);
-  if (run.part == Pass::kMeasure) return run.note_gradient(index, whole.stats());
+  const bool lost_by_loss = run.report->skipped && run.report->first_bad < 0;
+  if (run.part == Pass::kMeasure || (lost_by_loss && run.last_micro()))
+    return run.note_gradient(index, whole.stats());
   if (!run.updates()) return;
   const optim::ParamStorage& storage = run.parameters->slot(index).storage;
   optim::Coefficients coefficients = run.coefficients[index];

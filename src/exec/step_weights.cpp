@@ -114,12 +114,13 @@ void StepBuilder::update_after() {
           scratch(update_scratch_bytes(parameters_.slot(p).count, plan_.spec.threads), -1);
       add_tick(parameters_.model().parameters[p].name + what, Phase::kUpdate,
                [p, use, memory, format = kept_format(p)](StepRun& run) {
-                 if (run.updates()) use(run, p, format, run.at(memory));
+                 use(run, p, format, run.at(memory));
                });
     }
   };
   if (plan_.spec.clip == Clip::kExact) {
     for_each_kept(" norm", [](StepRun& run, size_t p, Format format, std::byte* memory) {
+      if (!run.updates()) return;
       run.report->gradients[p] =
           whole_stats(run, p, run.at(run.plan->gradients[p]), format, memory);
     });

@@ -8,8 +8,9 @@
 namespace tri::exec {
 
 void WeightsTick::run(StepRun& run) const {
-  // Nothing will step by this gradient.
-  if (run.report->skipped && run.part == Pass::kWhole && run.plan->spec.update) return;
+  // Nothing will step by this gradient. After a loss that is no number it is made all the same: it
+  // tells where the trouble is.
+  if (run.report->first_bad >= 0 && run.part == Pass::kWhole && run.plan->spec.update) return;
   const LoweredOp& lowered = run.graph().ops[op];
   ops::Operation& operation = *run.plan->operations[op];
   run.sources->clear();
