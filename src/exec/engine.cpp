@@ -195,6 +195,8 @@ void Engine::prepare_curvature() {
   curvature_report_.layers.resize(static_cast<size_t>(model_->layers));
   for (LayerCurvature& layer : curvature_report_.layers) layer.eigenvalues.resize(spec.top);
   curvature_report_.noise.squared_norms.resize(static_cast<size_t>(curvature_.spec.samples));
+  if (spec.estimator == Estimator::kHessian)
+    measuring_.probe.replaced.assign(parameters_->size(), nullptr);
 }
 
 const CurvatureReport& Engine::curvature(size_t buffer, int64_t count, uint64_t step,
@@ -207,7 +209,9 @@ const CurvatureReport& Engine::curvature(size_t buffer, int64_t count, uint64_t 
     prepare_curvature();
   }
   const CurvatureSpec& spec = curvature_.spec.curvature;
-  measuring_ = {false, solver_.get(), &curvature_report_};
+  measuring_.true_labels = false;
+  measuring_.solver = solver_.get();
+  measuring_.report = &curvature_report_;
   run(curvature_, buffer, step, pool);
   if (spec.estimator == Estimator::kFisher && spec.noise) {
     measuring_.true_labels = true;

@@ -19,10 +19,13 @@ void StepBuilder::backward() {
     for (const int input : op.inputs) wants = wants || wants_grad(input);
     wants_grad_[static_cast<size_t>(op.output)] = wants;
   }
-  for (size_t index = graph_.ops.size(); index-- > 0;)
+  for (size_t index = graph_.ops.size(); index-- > 0;) {
+    op_ = static_cast<int>(index);
     if (wants_grad(graph_.ops[index].output)) backward_op(index);
+  }
+  op_ = -1;
   if (plan_.spec.measures())
-    fisher_report();
+    measure_report();
   else if (plan_.spec.mode == StepMode::kAfter)
     update_after();
 }
@@ -33,7 +36,7 @@ void StepBuilder::backward_op(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   const int norm = tensor(op.output).norm;
   if (plan_.spec.measures())
-    fisher_op(index);
+    measure_op(index);
   else if (norm >= 0)
     norm_backward(norm);
   if (op.kind == OpKind::kAdd)
@@ -233,9 +236,7 @@ void StepBuilder::data_backward(size_t index) {
     pass.samples = run.batch.samples;
     if (lowered.node >= 0) {
       const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
-      if (node.weight >= 0)
-        pass.weights = run.parameters->weights(static_cast<size_t>(node.weight),
-                                               run.plan->formats(node.layer).p);
+      if (node.weight >= 0) pass.weights = run.weights(node);
     }
     run.report->passed[static_cast<size_t>(lowered.inputs[0])] +=
         run.plan->operations[index]->backward_data(pass);

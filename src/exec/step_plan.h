@@ -59,6 +59,7 @@ struct Tick {
   Phase phase = Phase::kForward;
   std::function<void(StepRun&)> run;
   std::vector<int> begins, ends;  // buffers whose life begins or ends here
+  int op = -1;                    // of the lowered graph
 };
 
 struct Buffer {
@@ -93,6 +94,7 @@ struct StepPlan {
   std::vector<NormSlots> norms;
   std::vector<int> factors, depths;                         // buffers
   std::vector<int> saved;                                   // buffers by op; -1: none
+  std::vector<int> gates;                                   // buffers by tensor, or empty
   std::vector<int> gradients;                               // buffers by parameter; -1: not kept
   std::vector<std::unique_ptr<ops::Operation>> operations;  // by op; null for kChannelScale
   int gram = -1, labels = -1;                               // buffers of a curvature pass

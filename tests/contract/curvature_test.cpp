@@ -46,6 +46,7 @@ std::shared_ptr<const nn::Model> convnet() {
   Tensor y = graph.conv(x, "depthwise", {.out = 6, .kernel = 3, .padding = 1, .groups = 6});
   y = graph.relu(graph.batch_norm(y, "norm2"));
   x = graph.batch_norm(graph.add(x, y), "norm3");
+  x = graph.max_pool(x, {.kernel = 2, .stride = 1});
   x = graph.conv(x, "grouped", {.out = 4, .kernel = 3, .stride = 2, .groups = 2, .bias = false});
   x = graph.silu(graph.batch_norm(x, "norm4"));
   x = graph.flatten(graph.global_avg_pool(x));
@@ -260,6 +261,62 @@ TEST(Fisher, has_the_trace_of_any_network) {
                   16 * std::abs(want - near) + 0x1p-17 * want)
           << "seed " << seed << ", layer " << layer;
     }
+  }
+}
+
+// Of one layer, column by column from gradients of the mean loss. So small a step crosses no kink.
+Eigen::MatrixXd dense_hessian(const Case& c, int layer) {
+  constexpr double kMove = 1e-5;
+  std::vector<Numbers> columns;
+  Problem moved = c.problem;
+  for (const nn::Node& node : c.model->nodes) {
+    if (std::max(0, node.layer) != layer) continue;
+    for (const int p : {node.weight, node.bias}) {
+      if (p < 0) continue;
+      for (double& value : moved.parameters[static_cast<size_t>(p)]) {
+        const double before = value;
+        value = before + kMove;
+        Numbers column = c.layer_gradient(solve(*c.model, moved, &c.before), layer);
+        value = before - kMove;
+        const Numbers other = c.layer_gradient(solve(*c.model, moved, &c.before), layer);
+        value = before;
+        for (size_t i = 0; i < column.size(); ++i) column[i] = (column[i] - other[i]) / (2 * kMove);
+        columns.push_back(std::move(column));
+      }
+    }
+  }
+  const auto size = static_cast<Eigen::Index>(columns.size());
+  Eigen::MatrixXd hessian(size, size);
+  for (Eigen::Index i = 0; i < size; ++i)
+    for (Eigen::Index j = 0; j < size; ++j)
+      hessian(i, j) = columns[static_cast<size_t>(j)][static_cast<size_t>(i)];
+  return (hessian + hessian.transpose()) / 2;
+}
+
+EngineOptions hessian_options() {
+  EngineOptions options = fisher_options();
+  options.curvature.estimator = Estimator::kHessian;
+  options.curvature.iterations = 2000;
+  options.curvature.tolerance = 2e-3;
+  return options;
+}
+
+TEST_P(TinyNetwork, hessian_has_the_eigenvalues_of_the_whole_matrix) {
+  const Case c = tiny();
+  base::ThreadPool pool(2);
+  const auto engine = c.engine(hessian_options());
+  const CurvatureReport& report = engine->curvature(0, kSamples, kStep, pool);
+  EXPECT_NEAR(report.loss, solve(*c.model, c.problem, &c.before).loss, 1e-5);
+  for (int layer = 0; layer < c.model->layers; ++layer) {
+    Spectrum want = spectrum(dense_hessian(c, layer));
+    std::ranges::sort(want, [](double a, double b) { return std::abs(a) > std::abs(b); });
+    want.resize(kTop);
+    const double most = std::abs(want[0]);
+    std::ranges::sort(want, std::greater<>());
+    const exec::LayerCurvature& got = report.layers[static_cast<size_t>(layer)];
+    for (size_t k = 0; k < kTop; ++k)
+      EXPECT_NEAR(got.eigenvalues[k], want[k], 0.01 * std::abs(want[k]))
+          << "layer " << layer << ", " << k << " of " << most << " after " << got.products;
   }
 }
 
