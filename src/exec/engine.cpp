@@ -79,7 +79,8 @@ void Engine::plan_curvature() {
   spec.samples = std::clamp<int64_t>(options_.curvature.samples, 2, options_.step.samples);
   for (;; spec.samples = std::max<int64_t>(2, spec.samples / 2)) {
     curvature_ = plan_step(eval_graph_, *parameters_, spec);
-    if (curvature_.arena_bytes <= std::max(train_.arena_bytes, kSmallPass) || spec.samples == 2)
+    if (!spec.curvature.shrinks || spec.samples == 2 ||
+        curvature_.arena_bytes <= std::max(train_.arena_bytes, kSmallPass))
       break;
   }
   forecast_.curvature_samples = spec.samples;

@@ -89,7 +89,7 @@ class StepBuilder {
   int op_ = -1;                   // whose ticks are being built
   struct {
     std::shared_ptr<std::vector<LayerVector>> layers;
-    std::array<int, 5> rooms;  // buffers of power iteration
+    std::array<int, 4> rooms;  // buffers of power iteration
   } hessian_;
 };
 

@@ -85,6 +85,7 @@ void curvature_fisher_and_noise(benchmark::State& state, const char* name) {
 
 void curvature_hessian(benchmark::State& state, const char* name) {
   CurvatureSpec spec;
+  spec.shrinks = false;
   spec.estimator = Estimator::kHessian;
   spec.top = 1;
   spec.iterations = 3;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
+#include <utility>
 
 #include "base/philox.h"
 #include "exec/curvature/layer_vector.h"
@@ -34,9 +34,8 @@ class KeepDifference final : public ops::GradConsumer {
 
 // Where power iteration works; all of a layer's size.
 struct Rooms {
-  float* vector;   // v
   float* product;  // Hv
-  float* copy;     // the parameters, moved
+  float* moved;    // the parameters w, moved along v
   float* found;    // eigenvectors, one after the other
   double* sums;
 };
@@ -47,24 +46,19 @@ class PowerIteration {
       : run_(run), layer_(layer), rooms_(rooms), spec_(run.plan->spec.curvature) {
     probe().layer = layer.layer;
     probe().gradient = rooms.product;
-    for (const LayerPart& part : layer.parts) probe().replaced[part.parameter] = nullptr;
   }
 
   void run() {
     LayerCurvature& told = run_.curvature->report->layers[static_cast<size_t>(layer_.layer)];
     told.products = 0;
+    step_ = difference_step(run_, layer_, rooms_.sums);
+    // A gradient lies mostly among the leading eigenvectors: a warm start that keeps nothing.
     gradient(false, 0.0f);
-    std::copy_n(rooms_.product, layer_.size, rooms_.vector);
-    perturb(run_, layer_, 0.0f, rooms_.vector, rooms_.copy);
-    step_ = difference_step(run_, layer_, rooms_.copy, rooms_.sums);
     for (const LayerPart& part : layer_.parts)
-      probe().replaced[part.parameter] = rooms_.copy + part.offset;
+      probe().replaced[part.parameter] = rooms_.moved + part.offset;
     for (size_t k = 0; k < spec_.top; ++k) {
       if (k > 0) draw_start(k);
       told.eigenvalues[k] = eigenvalue(k, told.products);
-      if (k + 1 < spec_.top)
-        std::copy_n(rooms_.vector, layer_.size,
-                    rooms_.found + static_cast<int64_t>(k) * layer_.size);
     }
     std::ranges::sort(told.eigenvalues, std::greater<>());
     // The tensors behind the layer as they were.
@@ -75,6 +69,7 @@ class PowerIteration {
 
  private:
   LayerProbe& probe() { return run_.curvature->probe; }
+  float* found(size_t k) const { return rooms_.found + static_cast<int64_t>(k) * layer_.size; }
   void replay(const std::vector<size_t>& ticks) {
     for (const size_t tick : ticks) run_.plan->ticks[tick].run(run_);
   }
@@ -91,50 +86,44 @@ class PowerIteration {
     for (int64_t i = 0; i < layer_.size; i += 4) {
       const base::Philox::Words words = random.block(static_cast<uint64_t>(i) / 4);
       for (int64_t lane = 0; lane < 4; ++lane)
-        rooms_.vector[i + lane] = base::uniform_float(words[static_cast<size_t>(lane)]) - 0.5f;
+        rooms_.product[i + lane] = base::uniform_float(words[static_cast<size_t>(lane)]) - 0.5f;
     }
   }
 
-  // Takes the found eigenvectors out of x.
-  void deflate(size_t count, float* x) {
-    for (size_t k = 0; k < count; ++k) {
-      const float* found = rooms_.found + static_cast<int64_t>(k) * layer_.size;
-      const double share = dot(x, found, layer_.size, rooms_.sums, *run_.pool);
-      combine(1.0, x, -share, found, layer_.size, *run_.pool);
-    }
+  // Takes the eigenvectors found so far out of the product; returns what is left of its length.
+  double deflate(size_t count) {
+    for (size_t k = 0; k < count; ++k)
+      add_scaled(-dot(rooms_.product, found(k), layer_.size, rooms_.sums, *run_.pool), found(k),
+                 rooms_.product, layer_.size, *run_.pool);
+    return std::sqrt(dot(rooms_.product, rooms_.product, layer_.size, rooms_.sums, *run_.pool));
   }
 
-  void multiply() {
-    perturb(run_, layer_, step_, rooms_.vector, rooms_.copy);
+  // Hv for v = product / length. Leaves the parameters at w - step v.
+  void multiply(double length) {
+    move(run_, layer_, static_cast<float>(double{step_} / length), rooms_.product, rooms_.moved);
     replay(layer_.forward);
     gradient(false, 0.0f);
-    perturb(run_, layer_, -step_, rooms_.vector, rooms_.copy);
+    reflect(run_, layer_, rooms_.moved);
     replay(layer_.forward);
     gradient(true, 0.5f / step_);
   }
 
-  // The eigenvalue of largest magnitude besides those of the first `found` eigenvectors; its
-  // vector is left in rooms.vector. Zero where there is none.
-  double eigenvalue(size_t found, int64_t& products) {
-    deflate(found, rooms_.vector);
-    const double length =
-        std::sqrt(dot(rooms_.vector, rooms_.vector, layer_.size, rooms_.sums, *run_.pool));
-    if (!(length > 0)) return 0;
-    combine(1 / length, rooms_.vector, 0, rooms_.vector, layer_.size, *run_.pool);
-    double lambda = 0;
-    for (int64_t i = 0; i < spec_.iterations; ++i) {
-      multiply();
+  // The eigenvalue of largest magnitude besides those of the first `k` eigenvectors, from a start
+  // in the product's room; its vector becomes the next. Zero where there is none.
+  double eigenvalue(size_t k, int64_t& products) {
+    double lambda = 0, length = deflate(k);
+    for (int64_t i = 0; i < spec_.iterations && length > 0 && std::isfinite(length); ++i) {
+      multiply(length);
       ++products;
-      deflate(found, rooms_.product);
-      lambda = dot(rooms_.vector, rooms_.product, layer_.size, rooms_.sums, *run_.pool);
-      const double squares =
-          dot(rooms_.product, rooms_.product, layer_.size, rooms_.sums, *run_.pool);
-      if (!(squares > 0) || !std::isfinite(squares)) return lambda;
-      // v has length one: what Hv - lambda v is long.
-      const double residual = std::sqrt(std::max(0.0, squares - lambda * lambda));
-      combine(0, rooms_.vector, 1 / std::sqrt(squares), rooms_.product, layer_.size, *run_.pool);
+      length = deflate(k);
+      const MovedSums sums = moved_sums(run_, layer_, rooms_.moved, rooms_.product, rooms_.sums);
+      lambda = sums.along * double{step_} / sums.squares;  // v . Hv / v . v
+      const double residual = std::sqrt(std::max(0.0, length * length - lambda * lambda));
       if (residual <= spec_.tolerance * std::abs(lambda)) break;
     }
+    if (k + 1 < spec_.top)
+      for (int64_t i = 0; i < layer_.size; ++i)
+        found(k)[i] = length > 0 ? static_cast<float>(double{rooms_.product[i]} / length) : 0.0f;
     return lambda;
   }
 
@@ -174,7 +163,11 @@ void StepBuilder::hessian_vectors() {
   }
   plan_.gates.assign(graph_.tensors.size(), -1);
   int64_t most = 0;
-  for (const LayerVector& layer : layers) most = std::max(most, layer.size);
+  size_t sums = 0;
+  for (const LayerVector& layer : layers) {
+    most = std::max(most, layer.size);
+    sums = std::max(sums, sums_bytes(layer));
+  }
   const auto room = [&](const char* name, size_t bytes) {
     const int buffer = add_buffer(name, std::max<size_t>(1, bytes), memory::Kind::kScratch,
                                   memory::End::kSaved, -1);
@@ -182,10 +175,9 @@ void StepBuilder::hessian_vectors() {
     return buffer;
   };
   const size_t bytes = static_cast<size_t>(most) * sizeof(float);
-  hessian_ = {
-      std::make_shared<std::vector<LayerVector>>(std::move(layers)),
-      {room("vector", bytes), room("product", bytes), room("moved parameters", bytes),
-       room("eigenvectors", (spec.curvature.top - 1) * bytes), room("sums", sums_bytes(most))}};
+  hessian_.layers = std::make_shared<std::vector<LayerVector>>(std::move(layers));
+  hessian_.rooms = {room("product", bytes), room("moved parameters", bytes),
+                    room("eigenvectors", (spec.curvature.top - 1) * bytes), room("sums", sums)};
 }
 
 int64_t StepBuilder::hessian_offset(int parameter) const {
@@ -344,7 +336,7 @@ void StepBuilder::hessian_report() {
              run.curvature->report->loss =
                  run.report->loss.loss / static_cast<double>(run.plan->spec.samples);
              const Rooms work{run.floats(rooms[0]), run.floats(rooms[1]), run.floats(rooms[2]),
-                              run.floats(rooms[3]), reinterpret_cast<double*>(run.at(rooms[4]))};
+                              reinterpret_cast<double*>(run.at(rooms[3]))};
              for (const LayerVector& layer : *layers) PowerIteration(run, layer, work).run();
            });
 }

@@ -24,23 +24,32 @@ struct LayerVector {
   std::vector<size_t> forward, backward;
 };
 
-size_t sums_bytes(int64_t size);
+// `room` of the sums below.
+size_t sums_bytes(const LayerVector& layer);
 
-// a . b; `room`: sums_bytes(size).
 double dot(const float* a, const float* b, int64_t size, double* room, base::ThreadPool& pool);
-// y = scale * y + x_scale * x.
-void combine(double scale, float* y, double x_scale, const float* x, int64_t size,
-             base::ThreadPool& pool);
+// y += factor * x.
+void add_scaled(double factor, const float* x, float* y, int64_t size, base::ThreadPool& pool);
 
-// copy = the parameters as the network sees them + factor * direction.
-void perturb(const StepRun& run, const LayerVector& layer, float factor, const float* direction,
-             float* copy);
+// w: the layer's parameters as the network sees them.
+// moved = w + factor * direction.
+void move(const StepRun& run, const LayerVector& layer, float factor, const float* direction,
+          float* moved);
+// moved = w - (moved - w).
+void reflect(const StepRun& run, const LayerVector& layer, float* moved);
+
+// With d = w - moved: a direction need not be kept once the parameters have moved along it.
+struct MovedSums {
+  double squares = 0;  // d . d
+  double along = 0;    // d . x
+};
+MovedSums moved_sums(const StepRun& run, const LayerVector& layer, const float* moved,
+                     const float* x, double* room);
 
 // Half the length along a unit vector over which gradients are compared. Central differences of
 // numbers with a relative error u are best near cbrt(u) of the length over which the function
 // bends: here u = 2^-24, and the length is the spectral norm of a random matrix with the weight's
-// size and norm, sigma (sqrt(rows) + sqrt(columns)). `copy`: the unperturbed parameters.
-float difference_step(const StepRun& run, const LayerVector& layer, const float* copy,
-                      double* room);
+// size and norm, sigma (sqrt(rows) + sqrt(columns)).
+float difference_step(const StepRun& run, const LayerVector& layer, double* room);
 
 }  // namespace tri::exec
