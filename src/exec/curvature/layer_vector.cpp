@@ -20,29 +20,35 @@ void for_each_tile(int64_t size, base::ThreadPool& pool, Body body) {
   });
 }
 
-// Calls body(tile, at, count, w) for pieces of all parts, `at` in the vector, tiles counted over
-// all parts; returns their number.
+// Calls body(tile, at, count, w) for pieces of a part, `at` in the part; returns how many tiles.
+template <class Body>
+size_t for_each_piece(const StepRun& run, int layer, size_t parameter, Body body) {
+  const ParameterSlot& slot = run.parameters->slot(parameter);
+  const auto size = static_cast<int64_t>(slot.count);
+  for_each_tile(size, *run.pool, [&](size_t tile, int64_t begin, int64_t end) {
+    float w[kPiece];
+    for (int64_t at = begin; at < end; at += kPiece) {
+      const int64_t some = std::min(kPiece, end - at);
+      if (slot.dense)
+        ops::load_weights(run.parameters->weights(parameter, run.plan->formats(layer).p), at, some,
+                          w);
+      else
+        std::copy_n(run.parameters->vector(parameter) + at, some, w);
+      body(tile, at, some, w);
+    }
+  });
+  return static_cast<size_t>(ceil_div(size, kTile));
+}
+
+// The same for all parts, `at` in the vector, tiles counted over all.
 template <class Body>
 size_t for_each_piece(const StepRun& run, const LayerVector& layer, Body body) {
   size_t before = 0;
-  for (const LayerPart& part : layer.parts) {
-    const ParameterSlot& slot = run.parameters->slot(part.parameter);
-    const auto count = static_cast<int64_t>(slot.count);
-    for_each_tile(count, *run.pool, [&](size_t tile, int64_t begin, int64_t end) {
-      float w[kPiece];
-      for (int64_t at = begin; at < end; at += kPiece) {
-        const int64_t some = std::min(kPiece, end - at);
-        if (slot.dense)
-          ops::load_weights(
-              run.parameters->weights(part.parameter, run.plan->formats(layer.layer).p), at, some,
-              w);
-        else
-          std::copy_n(run.parameters->vector(part.parameter) + at, some, w);
-        body(before + tile, part.offset + at, some, w);
-      }
-    });
-    before += static_cast<size_t>(ceil_div(count, kTile));
-  }
+  for (const LayerPart& part : layer.parts)
+    before += for_each_piece(run, layer.layer, part.parameter,
+                             [&](size_t tile, int64_t at, int64_t count, const float* w) {
+                               body(before + tile, part.offset + at, count, w);
+                             });
   return before;
 }
 
@@ -111,15 +117,15 @@ MovedSums moved_sums(const StepRun& run, const LayerVector& layer, const float* 
 float difference_step(const StepRun& run, const LayerVector& layer, double* room) {
   constexpr double kRelative = 0x1p-8;  // the third root of 2^-24
   double length = 0;
-  std::fill_n(room, tiles_of(layer), 0.0);
   for (const LayerPart& part : layer.parts) {
     const ParameterSlot& slot = run.parameters->slot(part.parameter);
     if (!slot.dense) continue;
-    const LayerVector alone{layer.layer, {{part.parameter, 0}}, 0, {}, {}};
-    const size_t tiles =
-        for_each_piece(run, alone, [&](size_t tile, int64_t, int64_t count, const float* w) {
-          for (int64_t i = 0; i < count; ++i) room[tile] += double{w[i]} * double{w[i]};
-        });
+    std::fill_n(room, tiles_of(layer), 0.0);
+    const size_t tiles = for_each_piece(run, layer.layer, part.parameter,
+                                        [&](size_t tile, int64_t, int64_t count, const float* w) {
+                                          for (int64_t i = 0; i < count; ++i)
+                                            room[tile] += double{w[i]} * double{w[i]};
+                                        });
     double squares = 0;
     for (size_t tile = 0; tile < tiles; ++tile) squares += room[tile];
     const auto rows = static_cast<double>(slot.geometry.group_out());
