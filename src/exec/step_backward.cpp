@@ -21,12 +21,13 @@ void StepBuilder::backward() {
   }
   auto segment = plan_.spec.recompute.rbegin();
   for (size_t index = graph_.ops.size(); index-- > 0;) {
-    if (segment != plan_.spec.recompute.rend() && segment->last == static_cast<int>(index))
-      make_again(*segment++);
+    op_ = static_cast<int>(index);
+    if (segment != plan_.spec.recompute.rend() && segment->last == op_) make_again(*segment++);
     if (wants_grad(graph_.ops[index].output)) backward_op(index);
   }
+  op_ = -1;
   if (plan_.spec.measures())
-    fisher_report();
+    measure_report();
   else if (!fused())
     update_after();
 }
@@ -37,7 +38,7 @@ void StepBuilder::backward_op(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   const int norm = tensor(op.output).norm;
   if (plan_.spec.measures())
-    fisher_op(index);
+    measure_op(index);
   else if (norm >= 0)
     norm_backward(norm);
   if (op.kind == OpKind::kAdd)
@@ -250,9 +251,7 @@ void StepBuilder::data_backward(size_t index) {
     pass.samples = run.batch.samples;
     if (lowered.node >= 0) {
       const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
-      if (node.weight >= 0)
-        pass.weights = run.parameters->weights(static_cast<size_t>(node.weight),
-                                               run.plan->formats(node.layer).p);
+      if (node.weight >= 0) pass.weights = run.weights(node);
     }
     run.note_passed(lowered.inputs[0], run.plan->operations[index]->backward_data(pass));
   });

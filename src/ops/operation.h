@@ -50,6 +50,7 @@ struct PassArguments {
   std::span<const Sink> input_grads;  // backward_data; no data where none is wanted
   Weights weights;                    // forward, backward_data
   const float* bias = nullptr;        // forward; padded to 32 numbers
+  bool again = false;                 // forward: what `saved` says was chosen is chosen again
   const float* initial = nullptr;     // backward_weights: sums to continue from, or null
   float* partial = nullptr;           // backward_weights: room for the whole gradient
   GradConsumer* consumer = nullptr;   // backward_weights
