@@ -192,6 +192,7 @@ void StepBuilder::scale_backward(size_t index) {
 void StepBuilder::data_backward(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   bool wanted = false;
+  joined_.clear();
   for (const int input : op.inputs) wanted = wanted || wants_grad(input);
   if (!wanted) return;
   std::vector<std::pair<int, bool>> sinks;  // (tensor or -1, accumulate)
@@ -205,6 +206,10 @@ void StepBuilder::data_backward(size_t index) {
     const bool partial = op.kind == OpKind::kSplit;
     if (partial && !there) cleared.push_back(slots(input).grad);
     sinks.emplace_back(input, there || partial);
+  }
+  if (operation(index)->needs().data_with_weights) {
+    joined_ = sinks;  // weights_backward() does both
+    return;
   }
   touch_grad(op.output);
   touch(plan_.saved[index]);
@@ -262,6 +267,7 @@ void StepBuilder::weights_backward(size_t index) {
   }
   for (const int input : op.inputs) touch_value(input);
   touch_grad(op.output);
+  for (const auto& [t, accumulate] : joined_) touch(slots(t).grad);
   // The sums of a layer that is packed in several chunks; kept gradients in fp32 serve as well.
   const bool own_partial = needs.whole_gradient && (fused || gp != Format::kF32);
   const int partial = own_partial || trusted ? scratch(count * sizeof(float), node.layer) : -1;
@@ -273,7 +279,8 @@ void StepBuilder::weights_backward(size_t index) {
               node.layer);
   add_tick(
       op.name + " weights", Phase::kBackward,
-      [index, weight, gp, fused, trusted, partial, stats, memory, bias_grad](StepRun& run) {
+      [index, weight, gp, fused, trusted, partial, stats, memory, bias_grad,
+       joined = joined_](StepRun& run) {
         const LoweredOp& lowered = run.graph().ops[index];
         ops::Operation& operation = *run.plan->operations[index];
         run.sources->clear();
@@ -283,6 +290,16 @@ void StepBuilder::weights_backward(size_t index) {
         pass.scratch = memory_of(run, memory);
         pass.inputs = *run.sources;
         pass.output_grad = run.grad_source(lowered.output);
+        if (!joined.empty()) {
+          run.sinks->clear();
+          for (const auto& [t, accumulate] : joined)
+            run.sinks->push_back(run.grad_sink(t, accumulate));
+          pass.input_grads = *run.sinks;
+          const nn::Node& node_of_weight =
+              run.graph().model->nodes[static_cast<size_t>(lowered.node)];
+          pass.weights = run.parameters->weights(weight, run.plan->formats(node_of_weight.layer).p);
+        }
+        ops::StoreCounts& passed = run.report->passed[static_cast<size_t>(lowered.inputs[0])];
         if (bias_grad >= 0) {
           pass.bias_grad = run.floats(bias_grad);
           std::memset(pass.bias_grad, 0, run.plan->buffers[static_cast<size_t>(bias_grad)].bytes);
@@ -292,17 +309,17 @@ void StepBuilder::weights_backward(size_t index) {
         if (trusted) {
           KeepRounded keep(run.floats(partial), gp);
           pass.consumer = &keep;
-          operation.backward_weights(pass);
+          passed += operation.backward_weights(pass);
           update_parameter(run, weight, pass.partial, Format::kF32, run.at(memory));
         } else if (fused) {
           FusedUpdate update(run, weight, gp, reinterpret_cast<optim::GradStats*>(run.at(stats)));
           pass.consumer = &update;
-          operation.backward_weights(pass);
+          passed += operation.backward_weights(pass);
           update.finish(operation.needs().gradient_parts);
         } else {
           KeepGradient keep(run.at(kept), gp);
           pass.consumer = &keep;
-          operation.backward_weights(pass);
+          passed += operation.backward_weights(pass);
         }
       });
   if (node.bias >= 0) step_vectors(-1, node.bias, node.name, {}, bias_grad);

@@ -65,6 +65,8 @@ class StepBuilder {
   const Parameters& parameters_;
   StepPlan plan_;
   std::vector<bool> wants_grad_;  // by tensor
+  // Gradients (tensor, accumulate) that the weights' tick of the op at hand writes as well.
+  std::vector<std::pair<int, bool>> joined_;
 };
 
 }  // namespace tri::exec

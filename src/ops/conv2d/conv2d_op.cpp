@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <optional>
 #include <variant>
 
 #include "ops/conv2d/bias_grad.h"
 #include "ops/conv2d/depthwise_op.h"
 #include "ops/conv2d/gather_conv.h"
+#include "ops/conv2d/pointwise.h"
 #include "ops/conv2d/winograd.h"
 #include "ops/operation.h"
 
@@ -29,8 +31,14 @@ class DenseConv final : public Operation {
         outer_(geometry, spec.samples, spec.ghost) {
     needs_.forward_scratch = scratch_of(forward_, spec.threads);
     needs_.backward_scratch = scratch_of(backward_, spec.threads);
-    needs_.weights_scratch = std::max(outer_.shared_bytes() + spec.threads * outer_.worker_bytes(),
-                                      spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
+    if (is_pointwise(geometry)) pointwise_.emplace(outer_);
+    data_offset_ = outer_.shared_bytes() + spec.threads * outer_.worker_bytes();
+    needs_.weights_scratch =
+        std::max(data_offset_ + (pointwise_ ? pointwise_->shared_bytes(outer_) +
+                                                  spec.threads * pointwise_->worker_bytes()
+                                            : 0),
+                 spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
+    needs_.data_with_weights = pointwise_.has_value();
     needs_.reads_inputs_backward = true;
     needs_.whole_gradient = outer_.whole_gradient();
     needs_.gradient_parts = outer_.parts();
@@ -52,18 +60,25 @@ class DenseConv final : public Operation {
         },
         backward_);
   }
-  void backward_weights(const PassArguments& pass) noexcept override {
+  StoreCounts backward_weights(const PassArguments& pass) noexcept override {
     const Shape& out = outer_.geometry.out;
     if (pass.bias_grad != nullptr)
       bias_grad(outer_.samples, out.pixels(), out.c, pass.output_grad, pass.bias_grad, pass.scratch,
                 *pass.pool);
+    std::optional<PointwiseData> data;
+    if (pointwise_ && !pass.input_grads.empty() && pass.input_grads[0].data != nullptr)
+      data.emplace(outer_, *pointwise_, pass.weights, pass.input_grads[0],
+                   pass.scratch + data_offset_, *pass.pool);
     conv_backward_weights(outer_, pass.inputs[0], pass.output_grad, pass.initial, pass.partial,
-                          *pass.consumer, pass.scratch, *pass.pool);
+                          *pass.consumer, pass.scratch, *pass.pool, data ? &*data : nullptr);
+    return data ? data->total() : StoreCounts{};
   }
 
  private:
   DensePlan forward_, backward_;
   OuterPlan outer_;
+  std::optional<PointwisePlan> pointwise_;
+  size_t data_offset_ = 0;  // of its scratch
 };
 
 }  // namespace
