@@ -217,6 +217,7 @@ void StepBuilder::scale_backward(size_t index) {
 void StepBuilder::data_backward(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   bool wanted = false;
+  joined_.clear();
   for (const int input : op.inputs) wanted = wanted || wants_grad(input);
   if (!wanted) return;
   std::vector<std::pair<int, bool>> sinks;  // (tensor or -1, accumulate)
@@ -230,6 +231,10 @@ void StepBuilder::data_backward(size_t index) {
     const bool partial = op.kind == OpKind::kSplit;
     if (partial && !there) cleared.push_back(slots(input).grad);
     sinks.emplace_back(input, there || partial);
+  }
+  if (operation(index)->needs().data_with_weights && !plan_.spec.measures()) {
+    joined_ = sinks;  // weights_backward() does both
+    return;
   }
   touch_grad(op.output);
   touch(plan_.saved[index]);

@@ -106,6 +106,8 @@ class StepBuilder {
     std::shared_ptr<std::vector<LayerVector>> layers;
     std::array<int, 4> rooms;  // buffers of power iteration
   } hessian_;
+  // Gradients (tensor, accumulate) that the weights' tick of the op at hand writes as well.
+  std::vector<std::pair<int, bool>> joined_;
 };
 
 }  // namespace tri::exec
