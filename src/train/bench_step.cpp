@@ -38,7 +38,7 @@ Times time_steps(exec::Engine& engine, int64_t steps, base::ThreadPool& pool) {
   Times times;
   for (int64_t step = 1; step <= kWarmUp + steps; ++step) {
     const base::Stopwatch watch;
-    engine.train(0, static_cast<uint64_t>(step), pool);
+    engine.train(0, {static_cast<uint64_t>(step)}, pool);
     if (step <= kWarmUp) continue;
     times.whole.push_back(1e3 * watch.seconds());
     const exec::PhaseSeconds phases = engine.phases();

@@ -206,7 +206,7 @@ Result<OneStep> one_step(const Config& config, const std::string& input) {
   TRI_TRY(read_batch(file, size.classes, engine->batch(0)));
 
   base::ThreadPool pool(options.step.threads);
-  const double loss = engine->train(0, 1, pool).loss.loss;
+  const double loss = engine->train(0, {1}, pool).loss.loss;
   const OneStep step{loss / static_cast<double>(config.batch), config.batch, size.classes,
                      model->parameter_elements()};
   TRI_TRY(results_of(*engine, step).write(config.out));

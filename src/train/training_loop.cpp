@@ -139,7 +139,7 @@ Result<void> TrainingLoop::step() {
   TRI_TRY(loader_->take(room.labels.size(), {room.x, room.labels, room.samples}));
   rate_ = schedule_.rate(state_.samples, parts_.config.batch);
   for (optim::Hyper& hyper : parts_.engine.hypers()) hyper.lr = rate_;
-  const exec::StepReport& report = parts_.engine.train(0, state_.step + 1, parts_.pool);
+  const exec::StepReport& report = parts_.engine.train(0, {state_.step + 1}, parts_.pool);
   ++state_.step;
   state_.samples += room.labels.size();
   state_.train_seconds += spent.seconds();

@@ -158,8 +158,13 @@ StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const No
   GradSource before_norm = grad;
   before_norm.a = before_norm.b = before_norm.c = nullptr;
   const Stored& gy = grad.grad;
-  const Sink back{
-      const_cast<void*>(gy.data), gy.format, gy.channels, gy.row_stride, gy.pixels, false};
+  const Sink back{const_cast<void*>(gy.data),
+                  gy.format,
+                  gy.channels,
+                  gy.row_stride,
+                  gy.pixels,
+                  false,
+                  gy.scale};
   CountSum counts;
   pool.run(plan.tiles(), [&](size_t index, size_t worker) {
     const Tile tile(plan, index);
@@ -186,7 +191,6 @@ StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const No
                    partial(plan, scratch, index, 1));
   });
   for_each_channel(plan, pool, [&](int64_t c) {
-    double gamma = 0, beta = 0;
     for (int64_t k = 0; k < plan.ghosts; ++k) {
       double plain = 0, centred = 0;
       for (int64_t t = 0; t < plan.ghost_tiles; ++t) {
@@ -203,11 +207,10 @@ StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const No
       grads.a[at] = static_cast<float>(a);
       grads.b[at] = static_cast<float>(b);
       grads.c[at] = static_cast<float>(-a * plain / rows);
-      gamma += centred * inverse;
-      beta += plain;
+      // One rounding per ghost batch, so that micro-batches give the bits of the whole batch.
+      grads.gamma[c] = static_cast<float>(double{grads.gamma[c]} + centred * inverse);
+      grads.beta[c] = static_cast<float>(double{grads.beta[c]} + plain);
     }
-    grads.gamma[c] = static_cast<float>(gamma);
-    grads.beta[c] = static_cast<float>(beta);
   });
   return counts.total();
 }

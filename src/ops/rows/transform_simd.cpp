@@ -1,4 +1,6 @@
 // ops/rows/transform_simd.cpp; contract in transform_kernel.h. Never throws, allocates or logs.
+#include <cmath>
+
 #include "ops/rows/transform_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,9 +21,9 @@ HWY_INLINE V activate(D d, V z) {
     case Activation::kNone:
       return z;
     case Activation::kRelu:
-      return hn::Max(z, hn::Zero(d));
+      return hn::Max(hn::Zero(d), z);  // in this order x86 lets a NaN through
     case Activation::kRelu6:
-      return hn::Min(hn::Max(z, hn::Zero(d)), hn::Set(d, 6.0f));
+      return hn::Min(hn::Set(d, 6.0f), hn::Max(hn::Zero(d), z));
     case Activation::kSilu:
       return hn::Mul(z, sm::sigmoid(d, z));
     case Activation::kSigmoid:
@@ -115,6 +117,23 @@ void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTR
   });
 }
 
+void scale_floats(float factor, float* HWY_RESTRICT values, int64_t count) {
+  for_channels(count, [&](auto d, int64_t i) HWY_ATTR {
+    hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i);
+  });
+}
+
+float max_abs(const float* HWY_RESTRICT values, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto most = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) most = hn::Max(most, hn::Abs(hn::LoadU(d, values + i)));
+  float largest = hn::GetLane(hn::MaxOfLanes(d, most));
+  for (; i < count; ++i) largest = HWY_MAX(largest, std::fabs(values[i]));
+  return largest;
+}
+
 void scale_grad_row(const float* HWY_RESTRICT value, const float* HWY_RESTRICT factor,
                     int64_t channels, float* HWY_RESTRICT grad, float* HWY_RESTRICT sums) {
   for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
@@ -163,12 +182,22 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tri::ops {
 HWY_EXPORT(add_floats);
+HWY_EXPORT(max_abs);
+HWY_EXPORT(scale_floats);
 HWY_EXPORT(scale_grad_row);
 HWY_EXPORT(transform_rows);
 HWY_EXPORT(transform_grad_rows);
 
 void add_floats(const float* parts, int64_t count, float* sums) noexcept {
   HWY_DYNAMIC_DISPATCH(add_floats)(parts, count, sums);
+}
+
+void scale_floats(float factor, float* values, int64_t count) noexcept {
+  HWY_DYNAMIC_DISPATCH(scale_floats)(factor, values, count);
+}
+
+float max_abs(const float* values, int64_t count) noexcept {
+  return HWY_DYNAMIC_DISPATCH(max_abs)(values, count);
 }
 
 void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,
