@@ -42,6 +42,7 @@ void Deliberation::set_level(size_t layer, Level level, const std::string& reaso
   changes_.push_back({"precision " + governor_.layers()[layer].name, std::string(name(one.level)),
                       std::string(name(level)), reason});
   one.level = level;
+  one.scales = kFirstScales;
   one.why_must.clear();
 }
 

@@ -64,6 +64,7 @@ struct GovernorState {
   Assignment assignment;              // by operation; kFp16x169, kFp8, kHfp8, kAssign
   std::vector<double> lambda;         // smoothed curvature by layer; empty: no estimate yet
   Signals window;                     // since the last decide()
+  bool operator==(const GovernorState&) const = default;
 };
 
 class Governor {

@@ -42,6 +42,7 @@ struct LayerSignals {
   double y_underflow = 0, gy_underflow = 0;
   double y_amax = 0, gy_amax = 0;  // largest magnitude, scales taken off; 0: not known
   uint64_t nonfinite = 0;          // elements of the gradient
+  bool operator==(const LayerSignals&) const = default;
 };
 
 struct Signals {
@@ -56,6 +57,7 @@ struct Signals {
   std::optional<double> noise_scale = {};
   std::vector<LayerSignals> layers = {};
   std::vector<double> lambda = {};  // largest curvature by layer; empty: no estimate since the last
+  bool operator==(const Signals&) const = default;
 };
 
 // Adds a step to its window. An empty Signals is an empty window.

@@ -42,11 +42,10 @@ Level by_variance(const AdaptiveSettings& settings, Level now, double value) {
 // FP16 has 10 bits of mantissa and little range. A layer that loses too much to zero even under its
 // scale is kept out of it for good: trying again would be flapping.
 void guard_fp16(const AdaptiveSettings& settings, AdaptiveLayer& layer, const LayerSignals& seen) {
-  if (layer.level == Level::kFp16) {
-    const double flushed = std::max(seen.y_underflow, seen.gy_underflow);
-    if (flushed > settings.most_flushed) {
-      raise_floor(layer, fmt::format("{:.2g} % of its values became zero in fp16", 100 * flushed));
-    }
+  if (layer.level != Level::kFp16) return;
+  const double flushed = std::max(seen.y_underflow, seen.gy_underflow);
+  if (flushed > settings.most_flushed) {
+    raise_floor(layer, fmt::format("{:.2g} % of its values became zero in fp16", 100 * flushed));
   }
   layer.scales = {guard_scale(seen.y_amax, layer.scales.y),
                   guard_scale(seen.gy_amax, layer.scales.gy)};
@@ -81,13 +80,10 @@ void weigh(const AdaptiveSettings& settings, std::span<AdaptiveLayer> layers,
   const double unit = yardstick(settings, layers);
   for (size_t l = 0; l < layers.size(); ++l) {
     AdaptiveLayer& layer = layers[l];
-    const LayerSignals& seen = window.layers[l];
-    guard_fp16(settings, layer, seen);
+    guard_fp16(settings, layer, window.layers[l]);
     if (unit <= 0) continue;
     const double value = layer.spread / unit;
     layer.wish = by_variance(settings, layer.level, value);
-    const bool measured = seen.y_amax > 0 && seen.gy_amax > 0;
-    if (layer.wish == Level::kFp16 && !measured) layer.wish = Level::kBf16;  // no maximum, no scale
     layer.why_wish = fmt::format("gradient variance is {:.3g}{}", value,
                                  settings.relative ? " times the median layer's" : "");
   }

@@ -37,15 +37,20 @@ struct Thresholds {
 };
 Thresholds thresholds(const AdaptiveSettings& settings);
 
+// Until a layer's own maxima are known, which only a narrow format measures. Outputs of a layer are
+// of ordinary size; their gradients are of a mean over the batch, far below 1, so that 2^12 leaves
+// them a factor of 16 above 1 and 2^-36 below.
+inline constexpr StoreScales kFirstScales{1, 0x1p12};
+
 struct AdaptiveLayer {
   double spread = -1;  // smoothed; below 0: nothing seen yet
   Level level = Level::kBf16;
-  Level floor = Level::kFp16;  // raised for good by overflow and by values lost to zero
-  Level wish = Level::kBf16;   // by its variance
-  bool curved = false;         // promoted by curvature
-  int64_t calm = 0;            // estimates in a row
-  bool held = false;           // kept lower than it should be for want of memory
-  StoreScales scales = {};
+  Level floor = Level::kFp16;         // raised for good by overflow and by values lost to zero
+  Level wish = Level::kBf16;          // by its variance
+  bool curved = false;                // promoted by curvature
+  int64_t calm = 0;                   // estimates in a row
+  bool held = false;                  // kept lower than it should be for want of memory
+  StoreScales scales = kFirstScales;  // of fp16
   std::string why_wish = {}, why_must = {};  // the latter empty while must() asks for nothing new
   bool operator==(const AdaptiveLayer&) const = default;
 };

@@ -78,15 +78,6 @@ TEST(Adaptive, ValuesLostToZeroKeepALayerOutOfFp16ForGood) {
   EXPECT_EQ(must(settings, layers[0]), Level::kBf16);
 }
 
-TEST(Adaptive, NoFp16WithoutAKnownMaximum) {
-  const AdaptiveSettings settings{.tau_low = 0.1, .tau_high = 10};
-  std::vector<AdaptiveLayer> layers(3);
-  Signals window = window_of({0.01, 1, 1});
-  window.layers[0].gy_amax = 0;
-  weigh(settings, layers, window);
-  EXPECT_EQ(layers[0].wish, Level::kBf16);
-}
-
 TEST(Adaptive, CurvaturePromotesAboveTwoOverTheRateAndEndsAfterTwoCalmEstimates) {
   const AdaptiveSettings settings;
   std::vector<AdaptiveLayer> layers(1);
