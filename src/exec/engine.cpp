@@ -71,6 +71,7 @@ Engine::Layout Engine::lay_out(const StepSpec& step) const {
       if (layout.eval.arena_bytes <= layout.train.arena_bytes || spec.samples == 1) break;
     }
   }
+  layout.curvature = plan_curvature(layout.train);
   layout.batch_bytes = BatchLayout(model_->input_shape(), step.samples).bytes;
   layout.data_offset = padded(parameters_->bytes());
   layout.step_offset = layout.data_offset + options_.batch_buffers * layout.batch_bytes;
@@ -82,14 +83,17 @@ Forecast Engine::forecast_of(const Layout& layout) const {
   const StepPlan& train = layout.train;
   Forecast forecast;
   forecast.engine_peak_bytes =
-      layout.step_offset + std::max(train.arena_bytes, layout.eval.arena_bytes);
+      layout.step_offset +
+      std::max({train.arena_bytes, layout.eval.arena_bytes, layout.curvature.arena_bytes});
   forecast.by_kind = train.peak_by_kind;
   for (const memory::Kind kind : memory::kKinds) {
-    forecast.by_kind[kind] = std::max(forecast.by_kind[kind], layout.eval.peak_by_kind[kind]);
+    forecast.by_kind[kind] = std::max({forecast.by_kind[kind], layout.eval.peak_by_kind[kind],
+                                       layout.curvature.peak_by_kind[kind]});
     forecast.by_kind[kind] += parameters_->by_kind()[kind];
   }
   forecast.by_kind[memory::Kind::kData] += options_.batch_buffers * layout.batch_bytes;
   forecast.eval_samples = options_.evaluates ? layout.eval.spec.samples : 0;
+  forecast.curvature_samples = layout.curvature.ticks.empty() ? 0 : layout.curvature.spec.samples;
   forecast.params = model_->parameter_elements();
   // The first layer needs no gradient of its input; every other product is done three times.
   double macs = 3.0 * static_cast<double>(train.macs);
@@ -125,11 +129,15 @@ Result<void> Engine::obtain(uint64_t seed) {
   measured_peak_ = std::max(measured_peak_, parameters_->bytes());
   bind(now_.data_offset, options_.batch_buffers * now_.batch_bytes, memory::Kind::kData);
   parameters_->bind(arena_.data());
-  std::vector<float> values;
+  std::vector<float> values, room;
   for (size_t p = 0; p < parameters_->size(); ++p) {
-    values.resize(static_cast<size_t>(model_->parameters[p].elements()));
-    nn::draw_initial(*model_, p, seed, values);
-    parameters_->set(p, values);
+    parameters_->clear(p);
+    for (size_t i = 0; i < parameters_->pieces(p); ++i) {
+      const Parameters::Piece piece = parameters_->piece(p, i);
+      values.resize(piece.count);
+      nn::draw_initial(*model_, p, seed, values, piece.first);
+      parameters_->set_piece(p, i, values, room);
+    }
   }
   hypers_.assign(parameters_->size(), optim::Hyper{});
   coefficients_.resize(parameters_->size());
@@ -145,7 +153,10 @@ void Engine::reserve_rooms() {
   report_.passed.resize(report_.saved.size());
   size_t most = 1;
   for (const LoweredOp& op : train_graph_.ops) most = std::max(most, op.inputs.size() + 1);
-  tick_ns_.reserve(std::max(now_.train.ticks.size(), now_.eval.ticks.size()));
+  // Exact clipping runs a step's ticks twice.
+  tick_ns_.reserve(std::max(
+      {2 * now_.train.ticks.size(), now_.eval.ticks.size(), 2 * now_.curvature.ticks.size()}));
+  if (forecast().curvature_samples > 0) prepare_curvature();
   sources_.reserve(most);
   sinks_.reserve(most);
 }
@@ -243,6 +254,7 @@ StepRun Engine::context_of(const StepPlan& plan) {
   context.report = &report_;
   context.sources = &sources_;
   context.sinks = &sinks_;
+  context.curvature = &measuring_;
   return context;
 }
 

@@ -23,6 +23,7 @@ struct EngineOptions {
   size_t batch_buffers = 2;  // one is trained on while the next is filled
   bool evaluates = true;     // plan evaluation too, in the same region
   size_t most_bytes = 0;     // up to which replan() may grow; 0: not beyond the first plan
+  CurvatureSpec curvature;   // plan its passes too, in the same region
 };
 
 struct LayerForecast {
@@ -39,6 +40,9 @@ struct Forecast {
   int64_t params = 0;
   double useful_gflop = 0.0;  // of one training step
   int64_t eval_samples = 0;   // largest evaluation batch that stays within the peak
+  // As asked for, but at most a batch, and halved, down to 2, while the pass would need more than
+  // training and more than 1 MiB. 0: no curvature passes.
+  int64_t curvature_samples = 0;
 };
 
 // Where the caller writes a batch.
@@ -96,6 +100,11 @@ class Engine {
   // Loss and ranks of the first `count` <= eval_samples samples in `buffer`, statistics frozen.
   const StepReport& evaluate(size_t buffer, int64_t count, base::ThreadPool& pool);
 
+  // The curvature at the first 2 <= `count` <= curvature_samples samples in `buffer`, nothing
+  // changed. Labels are drawn from (seed, step, sample).
+  const CurvatureReport& curvature(size_t buffer, int64_t count, uint64_t step,
+                                   base::ThreadPool& pool);
+
   // (N, classes), of the last evaluate(), or of the last train() with StepSpec::update == false.
   void logits(std::span<float> out) const;
   // In PyTorch's order; only with StepMode::kAfter and StepSpec::update == false.
@@ -112,6 +121,7 @@ class Engine {
   // All that follows from a StepSpec.
   struct Layout {
     StepPlan train, eval;
+    StepPlan curvature;  // no ticks: none
     Forecast forecast;
     size_t data_offset = 0, batch_bytes = 0, step_offset = 0;
   };
@@ -120,6 +130,8 @@ class Engine {
   Layout lay_out(const StepSpec& spec) const;
   Forecast forecast_of(const Layout& layout) const;
   void reserve_rooms();
+  StepPlan plan_curvature(const StepPlan& train) const;
+  void prepare_curvature();
   void run(StepRun& context, size_t buffer, base::ThreadPool& pool);
   StepRun context_of(const StepPlan& plan);
   void bind(size_t offset, size_t bytes, memory::Kind kind);
@@ -137,6 +149,9 @@ class Engine {
   std::vector<optim::Coefficients> coefficients_;
   std::vector<LayerScales> scales_;
   StepReport report_;
+  CurvatureReport curvature_report_;
+  std::unique_ptr<SymmetricEigen> solver_;
+  CurvatureRun measuring_;
   std::vector<ops::Source> sources_;
   std::vector<ops::Sink> sinks_;
   const StepPlan* last_ = nullptr;

@@ -25,7 +25,10 @@ void StepBuilder::backward() {
       make_again(*segment++);
     if (wants_grad(graph_.ops[index].output)) backward_op(index);
   }
-  if (!fused()) update_after();
+  if (plan_.spec.measures())
+    fisher_report();
+  else if (!fused())
+    update_after();
 }
 
 // dX from the old weights, then dW and its update, then what normalises the output, which both
@@ -33,13 +36,17 @@ void StepBuilder::backward() {
 void StepBuilder::backward_op(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   const int norm = tensor(op.output).norm;
-  if (norm >= 0) norm_backward(norm);
+  if (plan_.spec.measures())
+    fisher_op(index);
+  else if (norm >= 0)
+    norm_backward(norm);
   if (op.kind == OpKind::kAdd)
     add_backward(index);
   else if (op.kind == OpKind::kChannelScale)
     scale_backward(index);
   else
     data_backward(index);
+  if (plan_.spec.measures()) return;
   if (const nn::Node* node = node_of(op); node != nullptr && node->weight >= 0)
     weights_backward(index);
   if (norm < 0) return;

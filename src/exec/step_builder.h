@@ -56,6 +56,11 @@ class StepBuilder {
   void step_vectors(int weight, int bias, const std::string& name, const Run& gradients,
                     int buffer);
   void update_after();
+  // curvature/fisher_ticks.cpp
+  void fisher_labels();
+  void fisher_op(size_t index);
+  void fisher_norm(int norm);
+  void fisher_report();
   bool wants_grad(int t) const { return wants_grad_[static_cast<size_t>(t)]; }
   // The buffer of t's gradient, made at its first contribution; says whether it was there before.
   bool open_grad(int t);

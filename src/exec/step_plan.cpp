@@ -35,6 +35,7 @@ StepPlan StepBuilder::build() && {
   make_operations();
   make_tensors();
   forward();
+  if (plan_.spec.curvature.estimator == Estimator::kFisher) fisher_labels();
   loss();
   if (plan_.spec.training) {
     in_backward_ = true;
@@ -139,7 +140,7 @@ void StepBuilder::make_tensors() {
     made.plan = std::make_unique<ops::NormPlan>(plan_.spec.samples, value.shape.pixels(),
                                                 value.shape.c, plan_.spec.ghost);
     const auto each = static_cast<size_t>(made.plan->ghosts * value.shape.c);
-    const size_t floats = plan_.spec.training ? 4 * each : 2 * static_cast<size_t>(value.shape.c);
+    const size_t floats = plan_.spec.frozen() ? 2 * static_cast<size_t>(value.shape.c) : 4 * each;
     made.batch = add_buffer(value.name + "/statistics", floats * sizeof(float), Kind::kActivations,
                             End::kSaved, value.layer);
   }
@@ -256,7 +257,7 @@ void StepBuilder::norm_forward(int norm) {
   const NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
   const std::string& name = graph_.model->nodes[static_cast<size_t>(lowered.node)].name;
   touch(made.batch);
-  if (!plan_.spec.training) {
+  if (plan_.spec.frozen()) {
     add_tick(name, Phase::kForward, [norm](StepRun& run) {
       const int node = run.graph().norms[static_cast<size_t>(norm)].node;
       const ops::NormBatch batch = run.norm_batch(norm);

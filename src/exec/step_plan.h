@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/curvature/curvature.h"
 #include "exec/lowering.h"
 #include "exec/parameters.h"
 #include "memory/planner.h"
@@ -64,8 +65,11 @@ struct StepSpec {
   float clip_norm = 0.0f;
   std::vector<LayerFormats> formats;  // by layer; empty: fp32 throughout
   std::vector<Segment> recompute;     // disjoint, in order
+  CurvatureSpec curvature;            // a curvature pass instead of a step; needs `training`
 
   int64_t batch() const { return samples * micros; }
+  bool measures() const { return curvature.estimator != Estimator::kNone; }
+  bool frozen() const { return !training || measures(); }  // running statistics
   bool operator==(const StepSpec&) const = default;
 };
 
@@ -123,6 +127,7 @@ struct StepPlan {
   std::vector<int> saved;                                   // buffers by op; -1: none
   std::vector<int> gradients;                               // buffers by parameter; -1: not kept
   std::vector<std::unique_ptr<ops::Operation>> operations;  // by op; null for kChannelScale
+  int gram = -1, labels = -1;                               // buffers of a curvature pass
   size_t arena_bytes = 0;                                   // of the step region
   size_t lower_bound = 0;
   memory::KindBytes peak_by_kind;  // each kind's own maximum

@@ -79,7 +79,7 @@ ops::Source StepRun::source(int t) const {
   if (tensor.norm >= 0) {
     const ops::NormBatch norm = norm_batch(tensor.norm);
     const ops::NormPlan& norm_plan = *pick(plan->norms, tensor.norm).plan;
-    source.norm = {norm.scale, norm.shift, plan->spec.training ? tensor.shape.c : 0,
+    source.norm = {norm.scale, norm.shift, plan->spec.frozen() ? 0 : tensor.shape.c,
                    norm_plan.ghost};
   }
   if (tensor.depth >= 0) source.sample_factor = floats(pick(plan->depths, tensor.depth));
@@ -94,7 +94,9 @@ ops::GradSource StepRun::grad_source(int t, bool before_norm) const {
                tensor.shape.pixels(), grad_scale_of(t)};
   if (tensor.scaled >= 0) return grad;
   grad.value = source(t);
-  if (tensor.norm >= 0 && !before_norm) {
+  if (tensor.norm >= 0 && !before_norm && plan->spec.frozen()) {
+    grad.a = grad.value.norm.scale;
+  } else if (tensor.norm >= 0 && !before_norm) {
     if (pick(plan->norms, tensor.norm).rewrites) {
       grad.value.activation = ops::Activation::kNone;
       grad.value.sample_factor = nullptr;
@@ -139,7 +141,7 @@ ops::NormBatch StepRun::norm_batch(int norm) const {
   const NormSlots& slots = pick(plan->norms, norm);
   float* first = floats(slots.batch);
   const int64_t each = slots.plan->ghosts * slots.plan->channels;
-  if (!plan->spec.training) return {nullptr, nullptr, first, first + slots.plan->channels};
+  if (plan->spec.frozen()) return {nullptr, nullptr, first, first + slots.plan->channels};
   return {first, first + each, first + 2 * each, first + 3 * each};
 }
 
@@ -155,6 +157,12 @@ ops::NormParams StepRun::norm_params(int norm) const {
   const nn::Node& node = pick(graph().model->nodes, pick(graph().norms, norm).node);
   return {parameters->vector(static_cast<size_t>(node.weight)),
           parameters->vector(static_cast<size_t>(node.bias)), node.attr.eps};
+}
+
+FrozenNorm StepRun::frozen_norm(int norm) const {
+  const int node = pick(graph().norms, norm).node;
+  return {parameters->running_mean(node).data(), parameters->running_variance(node).data(),
+          pick(graph().model->nodes, node).attr.eps};
 }
 
 size_t update_scratch_bytes(size_t count, size_t threads) {

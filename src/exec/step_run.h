@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "exec/curvature/symmetric_eigen.h"
+#include "exec/curvature/vector_gram.h"
 #include "exec/step_plan.h"
 #include "numeric/noise.h"
 #include "ops/softmax_cross_entropy/softmax_cross_entropy.h"
@@ -52,6 +54,13 @@ enum class Pass : uint8_t {
   kApply,    // the second
 };
 
+// What the ticks of a curvature pass share besides.
+struct CurvatureRun {
+  bool true_labels = false;  // fisher: for the gradient's noise
+  const SymmetricEigen* solver = nullptr;
+  CurvatureReport* report = nullptr;
+};
+
 struct StepRun {
   const StepPlan* plan = nullptr;
   const Parameters* parameters = nullptr;
@@ -72,6 +81,7 @@ struct StepRun {
   StepReport* report = nullptr;
   std::vector<ops::Source>* sources = nullptr;  // rooms for the arguments of a pass
   std::vector<ops::Sink>* sinks = nullptr;
+  CurvatureRun* curvature = nullptr;
 
   const Lowered& graph() const { return *plan->graph; }
   std::byte* at(int buffer) const {
@@ -99,6 +109,7 @@ struct StepRun {
   ops::NormBatch norm_batch(int norm) const;
   ops::NormGrads norm_grads(int norm) const;
   ops::NormParams norm_params(int norm) const;
+  FrozenNorm frozen_norm(int norm) const;
 };
 
 // Steps parameter `index` by a gradient that lies whole in `format`, if this is the time to step

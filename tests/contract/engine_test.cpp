@@ -165,8 +165,11 @@ TEST_P(CatalogModel, peaks_where_the_forecast_says) {
                        optim::moments(options.step.rule)};
       const Format narrow = variant % 2 == 0 ? Format::kF32 : Format::kF16;
       options.step.formats = table(*model, {narrow, narrow, narrow, Format::kF32});
+      options.curvature.estimator = exec::Estimator::kFisher;
       const auto engine = engine_for(model, draw_problem(*model, 2, samples, 0), options);
       engine->train(0, {1}, pool);
+      if (const int64_t count = engine->forecast().curvature_samples; count > 0)
+        engine->curvature(0, count, 1, pool);
       for (int64_t count = engine->forecast().eval_samples; count >= 1; count /= 2)
         engine->evaluate(0, count, pool);
       EXPECT_EQ(engine->measured_peak_bytes(), engine->forecast().engine_peak_bytes)
