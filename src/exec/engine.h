@@ -72,6 +72,7 @@ class Engine {
   const Forecast& forecast() const { return now_.forecast; }
   const StepPlan& step_plan() const { return now_.train; }
   const nn::Model& model() const { return *model_; }
+  const std::shared_ptr<const nn::Model>& shared_model() const { return model_; }
 
   // Takes the memory and zeroes it; draws the initial values of all parameters.
   Result<void> obtain(uint64_t seed);

@@ -66,7 +66,7 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   const Config config = train::without_data(resolved);
   TRI_ASSIGN(const auto model, train::model_of(config));
   TRI_ASSIGN(const exec::EngineOptions options, train::engine_options(config, *model));
-  TRI_ASSIGN(const auto engine, exec::Engine::plan(model, options));
+  TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
   TRI_TRY(check_fit(resolved, *engine, options.step.threads));
   const auto seed = static_cast<uint64_t>(config.seed);
   TRI_TRY(engine->obtain(seed));
