@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/thread_pool.h"
@@ -20,6 +21,7 @@
 #include "train/run_directory.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
+#include "train/steering.h"
 #include "train/summary.h"
 #include "tri/config.h"
 #include "tri/result.h"
@@ -31,9 +33,10 @@ struct LoopParts {
   const RunDirectory& directory;
   const data::Dataset& dataset;
   const data::Augment& augment;
-  exec::Engine& engine;
+  const control::Governor& governor;
+  const StepPricing& pricing;
+  exec::Engine& engine;  // planned as the state says
   base::ThreadPool& pool;
-  std::span<std::byte> ring;
   metrics::JsonlWriter& events;
   Panel& panel;
 };
@@ -48,7 +51,8 @@ class TrainingLoop {
   TrainingLoop(const LoopParts& parts, RunState state);
 
   // A run that begins saves its first checkpoint, so that it can be resumed from then on.
-  Result<LoopEnd> run();
+  // `opening`: a decision that was made before, for the events.
+  Result<LoopEnd> run(const std::optional<metrics::Fields>& opening);
 
   // Says something unusual on the panel and in the events.
   Result<void> warn(const std::string& text);
@@ -57,6 +61,10 @@ class TrainingLoop {
   bool finished() const;
   bool epoch_is_over() const;
   Result<void> step();
+  Result<const exec::StepReport*> train_batch();
+  Result<void> steer(const exec::StepReport& report);
+  std::span<std::byte> free_ring();  // ends what uses it
+  void begin_loading();
   Result<void> note_loss(const exec::StepReport& report);
   Result<void> end_epoch();
   Result<void> save(bool best);
@@ -77,10 +85,11 @@ class TrainingLoop {
   const double before_seconds_;
   base::Stopwatch clock_, since_saved_;
   std::optional<uint64_t> saved_step_;
+  Steering steering_;  // of state_
+  std::vector<std::byte> ring_;
   std::optional<data::Loader> loader_;
   double rate_ = 0;
   std::optional<double> last_loss_;
-  std::string lost_layer_;  // by the last non-finite loss
   uint64_t skipped_ = 0;
 };
 

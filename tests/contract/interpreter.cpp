@@ -213,18 +213,18 @@ class Interpreter {
           const auto element = static_cast<uint64_t>(c + s.c * (x + s.w * y));
           const base::Stream stream(problem_.seed, base::Purpose::kDropout, id(n), at_);
           const float draw = base::uniform_float(stream.block(element / 4)[element % 4]);
-          return visit(o, size_t{0}, o, problem_.training ? kept<T>(draw, a.rate) : T{1});
+          return visit(o, size_t{0}, o, masks() ? kept<T>(draw, a.rate) : T{1});
         }
         case OpKind::kStochasticDepth: {
           base::Stream stream(problem_.seed, base::Purpose::kStochasticDepth, id(n), at_);
-          return visit(o, size_t{0}, o,
-                       problem_.training ? kept<T>(stream.uniform(), a.rate) : T{1});
+          return visit(o, size_t{0}, o, masks() ? kept<T>(stream.uniform(), a.rate) : T{1});
         }
         default:
           TRI_CHECK(false, "no links: {}", ops::name(node.kind));
       }
     });
   }
+  bool masks() const { return problem_.training && !problem_.frozen; }
   uint64_t id(int64_t n) const { return problem_.ids[static_cast<size_t>(n)]; }
 
   void forward(const Node& node) {
@@ -379,7 +379,7 @@ class Interpreter {
     const T eps = node.attr.eps;
     Numbers& mean = out_.running_mean[at_];
     Numbers& variance = out_.running_variance[at_];
-    if (!problem_.training) {
+    if (!masks()) {
       mean = before_->running_mean[at_];
       variance = before_->running_variance[at_];
       for (size_t i = 0; i < y.size(); ++i) {
@@ -412,6 +412,7 @@ class Interpreter {
     const Values& x = value(node.inputs[0]);
     Values& dx = grad(node.inputs[0]);
     const auto channels = static_cast<size_t>(node.shape.c);
+    if (problem_.frozen) return frozen_norm_backward(node, dy);
     for_each_column_of_ghosts(node, [&](size_t k, size_t c, const std::vector<size_t>& all) {
       const Moments& m = norms_[at_][k * channels + c];
       T plain = 0, centred = 0;
@@ -428,6 +429,20 @@ class Interpreter {
       const T slope_of_x = -a * m.inverse * centred / m.rows, constant = -a * plain / m.rows;
       for (const size_t i : all) dx[i] += a * dy[i] + (slope_of_x * (x[i] - m.mean) + constant);
     });
+  }
+
+  void frozen_norm_backward(const Node& node, const Values& dy) {
+    const Values& x = value(node.inputs[0]);
+    const auto channels = static_cast<size_t>(node.shape.c);
+    for (size_t i = 0; i < dy.size(); ++i) {
+      const size_t c = i % channels;
+      const T inverse =
+          T{1} / std::sqrt(static_cast<T>(before_->running_variance[at_][c]) + T{node.attr.eps});
+      add_parameter_grad(node.weight, c,
+                         dy[i] * (x[i] - static_cast<T>(before_->running_mean[at_][c])) * inverse);
+      add_parameter_grad(node.bias, c, dy[i]);
+      grad(node.inputs[0])[i] += dy[i] * parameter(node.weight)[c] * inverse;
+    }
   }
 
   void loss() {
@@ -464,7 +479,7 @@ class Interpreter {
 }  // namespace
 
 Solution solve(const nn::Model& model, const Problem& problem, const Solution* before) {
-  TRI_CHECK(problem.training || before != nullptr);
+  TRI_CHECK((problem.training && !problem.frozen) || before != nullptr);
   if (problem.single) return Interpreter<float>(model, problem, before).run();
   return Interpreter<double>(model, problem, before).run();
 }

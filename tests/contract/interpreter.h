@@ -18,6 +18,7 @@ struct Problem {
   double smoothing = 0.0;
   uint64_t seed = 0;  // of random masks
   bool training = true;
+  bool frozen = false;  // gradients of the network as evaluation sees it
   // Computed in fp32, in this file's order: how far that is from double precision is how far other
   // fp32 code may be.
   bool single = false;
@@ -40,7 +41,8 @@ struct Solution {
   double margin = std::numeric_limits<double>::infinity();
 };
 
-// Forward and, if training, backward. Evaluation takes `before`'s running statistics.
+// Forward and, if training, backward. Evaluation, and frozen training, take `before`'s running
+// statistics.
 Solution solve(const nn::Model& model, const Problem& problem, const Solution* before = nullptr);
 
 }  // namespace tri::contract
