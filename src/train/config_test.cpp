@@ -95,6 +95,7 @@ TEST(ConfigOptions, CoverTheContract) {
                                      "label-smoothing",
                                      "augment",
                                      "val-split",
+                                     "train-count",
                                      "patience",
                                      "max-steps",
                                      "init",
