@@ -96,6 +96,7 @@ TEST(ConfigOptions, CoverTheContract) {
                                      "label-smoothing",
                                      "augment",
                                      "val-split",
+                                     "train-count",
                                      "patience",
                                      "max-steps",
                                      "init",

@@ -35,6 +35,17 @@ Screen screen_for(const Display& display) {
   return {.write = [](std::string_view) {}, .columns = [] { return size_t{80}; }};
 }
 
+// Addresses for an engine that may grow when its ceiling is raised. They cost nothing, unless
+// addresses themselves are limited.
+uint64_t most_bytes(uint64_t ceiling) {
+  const memory::Limits limits = memory::Probes().limits();
+  for (const memory::Limit& limit : limits.all)
+    if (limit.source == memory::Limit::Source::kAddressSpace &&
+        limit.state == memory::Limit::State::kBytes)
+      return ceiling;
+  return std::max<uint64_t>(ceiling, memory::Probes().total().bytes.value_or(0));
+}
+
 // Everything up to the memory of the engine, which is planned but not taken.
 struct Preparation {
   Config config;
@@ -54,7 +65,7 @@ struct Preparation {
 
   // Plans the engine as a decision wants it.
   Result<void> plan_as(const control::Decision& decision, uint64_t ceiling) {
-    options.most_bytes = ceiling;
+    options.most_bytes = most_bytes(ceiling);
     const auto model = engine->shared_model();
     const exec::StepSpec spec =
         pricing().spec(decision.table, decision.batch, decision.micros, ceiling);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "base/bytes.h"
 #include "train/control_codec.h"
 #include "train/engine_options.h"
 #include "train/governing.h"
@@ -99,6 +101,23 @@ Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport
 void Steering::note_curvature(std::vector<double> lambda, std::optional<double> noise_scale) {
   state_.control.window.lambda = std::move(lambda);
   state_.control.window.noise_scale = noise_scale;
+}
+
+Result<metrics::Fields> Steering::move_ceiling(uint64_t bytes, const std::string& reason) {
+  const uint64_t from = std::exchange(state_.ceiling_bytes, bytes);
+  control::Signals signals;
+  signals.step = state_.step;
+  signals.samples = state_.samples;
+  signals.batch = state_.control.batch;
+  signals.used_bytes = pricing_.bytes_now();
+  signals.ceiling_bytes = bytes;
+  signals.layers.resize(governor_.layers().size());
+  control::GovernorState before = state_.control;
+  control::Decision decision =
+      governor_.react(state_.control, signals, pricing_.under(state_.ceiling_bytes));
+  decision.changes.insert(decision.changes.begin(),
+                          {"ceiling", base::format_bytes(from), base::format_bytes(bytes), reason});
+  return apply(decision, std::move(before), signals, true);
 }
 
 // A plan for which the system has no memory is not made; the governor then goes on from `before`.

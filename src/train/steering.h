@@ -32,6 +32,10 @@ class Steering {
   // where known.
   void note_curvature(std::vector<double> lambda, std::optional<double> noise_scale);
 
+  // Between steps: lives below another ceiling from now on, as far as its modes allow. Returns the
+  // event to be written.
+  Result<metrics::Fields> move_ceiling(uint64_t bytes, const std::string& reason);
+
   bool diverged() const { return diverged_; }
   // What was not finite in the last lost step, with its verb: "the loss was".
   const std::string& lost_values() const { return lost_values_; }

@@ -219,7 +219,7 @@ void WeightGram::add_depthwise(const ops::Source& x, const ops::GradSource& d, d
     KeepGradient keep(reinterpret_cast<std::byte*>(room.matrix + n * columns), Format::kF32,
                       Format::kF32);
     ops::depthwise_backward_weights(*each_, sample_of(x, n), sample_of(d, n), nullptr, keep,
-                                    room.workers, pool);
+                                    nullptr, room.workers, pool);
   }
   products_.clear(room.sums);
   products_.add(room.matrix, columns, columns, room.sums, room.products, pool);
