@@ -18,13 +18,15 @@ namespace {
 namespace fs = std::filesystem;
 using experiment::DataSpecs;
 using experiment::Grid;
+using experiment::Json;
 
 struct ExperimentCommand {
   const SharedOptions& shared;
   std::string name = {}, data_dir = "data", data = {};
   std::vector<std::string> pairs = {};
   experiment::Options options = {};
-  int64_t epochs = 0, subset = 0;
+  int64_t epochs = 0, subset = 0;  // 0: not given
+  bool dry_run = false;
 };
 
 Unexpected invalid(std::string message) {
@@ -81,6 +83,57 @@ Result<Grid> grid_of(const ExperimentCommand& command) {
   return experiment::grid_from_file(command.name);
 }
 
+void print_json(const Json& json) {
+  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_commands(const std::vector<std::string>& lines, bool json) {
+  if (json) return print_json(lines);
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+}
+
+Result<void> tune(const ExperimentCommand& command) {
+  const DataSpecs data = data_specs(command);
+  if (command.dry_run) {
+    const Grid rates = experiment::adjusted(experiment::rate_grid(data), command.options);
+    TRI_ASSIGN(const auto lines, experiment::commands_left(rates, command.options));
+    print_commands(lines, command.shared.json);
+    return {};
+  }
+  TRI_ASSIGN(const auto found, experiment::tune(data, command.options));
+  Json json = Json::object();
+  for (const experiment::Tuned& best : found) {
+    json[best.method] = {{"accuracy", best.accuracy}};
+    for (const auto& [key, text] : best.settings) json[best.method][key] = Json::parse(text);
+    if (!command.shared.json) fmt::print("{}\n", experiment::to_toml(best));
+  }
+  if (command.shared.json) print_json(json);
+  return {};
+}
+
+Result<void> run(const ExperimentCommand& command) {
+  TRI_ASSIGN(Grid grid, grid_of(command));
+  grid = experiment::adjusted(std::move(grid), command.options);
+  if (command.dry_run) {
+    TRI_ASSIGN(const auto lines, experiment::commands_left(grid, command.options));
+    print_commands(lines, command.shared.json);
+    return {};
+  }
+  TRI_ASSIGN(const experiment::Results results, experiment::run_grid(grid, command.options));
+  if (command.shared.json) {
+    Json rows = Json::array();
+    for (const experiment::Row& row : grid.rows) {
+      for (const int64_t seed : grid.seeds) {
+        if (const Json* const result = results.find(row, seed)) rows.push_back(*result);
+      }
+    }
+    print_json(rows);
+  } else if (!command.shared.quiet) {
+    fmt::print("{}", experiment::markdown(grid, results));
+  }
+  return {};
+}
+
 Result<void> work(ExperimentCommand& command) {
   experiment::Options& options = command.options;
   options.quiet = command.shared.quiet;
@@ -88,23 +141,7 @@ Result<void> work(ExperimentCommand& command) {
   if (command.epochs > 0) options.epochs = command.epochs;
   if (command.subset > 0) options.subset = command.subset;
   TRI_ASSIGN(options.settings, settings_of(command));
-  if (command.name == "tune") return experiment::tune(data_specs(command), options);
-  TRI_ASSIGN(Grid grid, grid_of(command));
-  grid = experiment::adjusted(std::move(grid), options);
-  TRI_ASSIGN(const experiment::Results results, experiment::run_grid(grid, options));
-  if (options.dry_run) return {};
-  if (command.shared.json) {
-    experiment::Json rows = experiment::Json::array();
-    for (const experiment::Row& row : grid.rows) {
-      for (const int64_t seed : grid.seeds) {
-        if (const auto* const result = results.find(row, seed)) rows.push_back(*result);
-      }
-    }
-    fmt::print("{}\n", rows.dump(2, ' ', false, experiment::Json::error_handler_t::replace));
-  } else if (!command.shared.quiet) {
-    fmt::print("{}", experiment::markdown(grid, results));
-  }
-  return {};
+  return command.name == "tune" ? tune(command) : run(command);
 }
 
 }  // namespace
@@ -138,7 +175,8 @@ Command experiment_command(CLI::App& program, const SharedOptions& shared) {
       ->add_option("--out", options.out,
                    "Where results go; default: docs/results if there is one, else results")
       ->type_name("DIR");
-  parser->add_flag("--dry-run", options.dry_run, "Print the commands of what is left, run nothing");
+  parser->add_flag("--dry-run", command->dry_run,
+                   "Print the commands of what is left, run nothing");
   return {parser, [command] { return work(*command); }};
 }
 

@@ -53,12 +53,20 @@ class Runner {
   Runner(const Grid& grid, const Options& options)
       : grid_(grid), options_(options), results_(Results::read(results_folder(options), grid)) {}
 
+  Result<std::vector<std::string>> commands() {
+    TRI_TRY(look());
+    std::vector<std::string> lines;
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      if (progress_[i] == Progress::kDone) continue;
+      TRI_ASSIGN(const auto arguments, arguments_of(runs_[i], grid_, options_, progress_[i]));
+      lines.push_back(command_line(arguments));
+    }
+    return lines;
+  }
+
   Result<Results> run() {
     TRI_TRY(look());
-    if (options_.dry_run) {
-      TRI_TRY(print_commands());
-      return results_;
-    }
+    TRI_TRY(recover());
     say("{}: {} runs, {} done, {}\n", grid_.name, runs_.size(), done_, left_text());
     TRI_TRY(results_.write_markdown(grid_));
     for (size_t i = 0; i < runs_.size(); ++i) {
@@ -91,26 +99,27 @@ class Runner {
     }
     for (const PlannedRun& run : runs_) {
       TRI_ASSIGN(Progress progress, progress_of(run));
-      const Json* const known = results_.find(*run.row, run.seed);
-      const std::string status = known == nullptr ? "" : known->value("status", "");
-      const bool recorded = status == "done" || status == "diverged";
-      if (run.row->step_only && recorded) progress = Progress::kDone;
-      if (progress == Progress::kDone && !recorded && !options_.dry_run) {
-        TRI_TRY(results_.add(result_of(run, grid_, "")));
-      }
+      if (run.row->step_only && is_recorded(run)) progress = Progress::kDone;
       progress_.push_back(progress);
       done_ += progress == Progress::kDone ? 1 : 0;
     }
     return {};
   }
 
-  Result<void> print_commands() const {
+  // Results that were lost come back from the files of their runs.
+  Result<void> recover() {
     for (size_t i = 0; i < runs_.size(); ++i) {
-      if (progress_[i] == Progress::kDone) continue;
-      TRI_ASSIGN(const auto arguments, arguments_of(runs_[i], grid_, options_, progress_[i]));
-      fmt::print("{}\n", command_line(arguments));
+      if (progress_[i] == Progress::kDone && !is_recorded(runs_[i])) {
+        TRI_TRY(results_.add(result_of(runs_[i], grid_, "")));
+      }
     }
     return {};
+  }
+
+  bool is_recorded(const PlannedRun& run) const {
+    const Json* const known = results_.find(*run.row, run.seed);
+    const std::string status = known == nullptr ? "" : known->value("status", "");
+    return status == "done" || status == "diverged";
   }
 
   std::string left_text() const {
@@ -174,6 +183,10 @@ Grid adjusted(Grid grid, const Options& options) {
   if (options.subset) grid.subset = options.subset;
   if (!options.seeds.empty()) grid.seeds = options.seeds;
   return grid;
+}
+
+Result<std::vector<std::string>> commands_left(const Grid& grid, const Options& options) {
+  return Runner(grid, options).commands();
 }
 
 Result<Results> run_grid(const Grid& grid, const Options& options) {

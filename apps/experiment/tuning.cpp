@@ -34,14 +34,10 @@ Settings tuned(const Row& row) {
   return found;
 }
 
-Result<void> print_best(const std::string& method, const Best& best, const std::string& folder) {
-  std::string text = fmt::format("# {}: {:.2f} % of the held-out part\nmethod = \"{}\"\n", method,
-                                 100 * best.accuracy, method);
-  for (const auto& [key, value] : tuned(*best.row)) text += fmt::format("{} = {}\n", key, value);
-  fmt::print("{}\n", text);
-  const std::string path = fmt::format("{}/tune-{}.toml", folder, method);
+Result<void> write_best(const Tuned& best, const std::string& folder) {
+  const std::string path = fmt::format("{}/tune-{}.toml", folder, best.method);
   std::FILE* const file = std::fopen(path.c_str(), "wb");
-  const bool written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
+  const bool written = file != nullptr && std::fputs(to_toml(best).c_str(), file) >= 0;
   if (file == nullptr || std::fclose(file) != 0 || !written) {
     return unexpected(ErrorCode::kFailed,
                       fmt::format("cannot write '{}'; check the path and the free space", path));
@@ -51,25 +47,32 @@ Result<void> print_best(const std::string& method, const Best& best, const std::
 
 }  // namespace
 
-Result<void> tune(const DataSpecs& data, const Options& options) {
+std::string to_toml(const Tuned& best) {
+  std::string text = fmt::format("# {}: {:.2f} % of the held-out part\nmethod = \"{}\"\n",
+                                 best.method, 100 * best.accuracy, best.method);
+  for (const auto& [key, value] : best.settings) text += fmt::format("{} = {}\n", key, value);
+  return text;
+}
+
+Result<std::vector<Tuned>> tune(const DataSpecs& data, const Options& options) {
   const Grid rates = adjusted(rate_grid(data), options);
   TRI_ASSIGN(const Results rated, run_grid(rates, options));
-  const Best triaccel = best_of(rates, rated, "triaccel");
-  if (options.dry_run) {
-    fmt::print("# then the thresholds of Tri-Accel, at its best rates\n");
-    return {};
+  std::vector<Tuned> found;
+  for (const std::string method : {"fp32", "amp", "triaccel"}) {
+    const Best best = best_of(rates, rated, method);
+    if (best.row != nullptr) found.push_back({method, best.accuracy, tuned(*best.row)});
+  }
+  if (!found.empty() && found.back().method == "triaccel") {
+    const Grid thresholds = adjusted(threshold_grid(data, found.back().settings), options);
+    Options all_rows = options;
+    all_rows.only.clear();
+    TRI_ASSIGN(const Results judged, run_grid(thresholds, all_rows));
+    const Best best = best_of(thresholds, judged, "triaccel");
+    if (best.row != nullptr) found.back() = {"triaccel", best.accuracy, tuned(*best.row)};
   }
   const std::string folder = rated.jsonl_path().substr(0, rated.jsonl_path().rfind('/'));
-  for (const std::string method : {"fp32", "amp"}) {
-    if (const Best best = best_of(rates, rated, method); best.row != nullptr) {
-      TRI_TRY(print_best(method, best, folder));
-    }
-  }
-  if (triaccel.row == nullptr) return {};
-  const Grid thresholds = adjusted(threshold_grid(data, tuned(*triaccel.row)), options);
-  TRI_ASSIGN(const Results judged, run_grid(thresholds, options));
-  const Best best = best_of(thresholds, judged, "triaccel");
-  return best.row == nullptr ? Result<void>() : print_best("triaccel", best, folder);
+  for (const Tuned& best : found) TRI_TRY(write_best(best, folder));
+  return found;
 }
 
 }  // namespace tri::experiment

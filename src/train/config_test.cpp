@@ -66,6 +66,7 @@ TEST(ConfigOptions, CoverTheContract) {
                                      "data",
                                      "pixels",
                                      "classes",
+                                     "train-count",
                                      "dropout",
                                      "stochastic-depth",
                                      "memory",

@@ -186,7 +186,8 @@ class Published(Folder):
 class Tune(Folder):
     def test_every_method_on_a_held_out_part(self):
         done = self.experiment("tune", "--dry-run")
-        lines = [line for line in done.stdout.splitlines() if line.startswith("triaccel")]
+        lines = done.stdout.splitlines()
+        self.assertEqual(json.loads(self.experiment("tune", "--dry-run", "--json").stdout), lines)
         self.assertEqual(len(lines), 3 * 4 * 3)
         for line in lines:
             self.assertIn("--val-split 0.1", line)
