@@ -241,7 +241,7 @@ TEST_F(SessionTest, AHeldOutPartJudges) {
 }
 
 TEST_F(SessionTest, RefusesWhatTheEngineLacks) {
-  const std::pair<const char*, const char*> lacking[] = {{"curvature", "fisher"}, {"tune", "on"}};
+  const std::pair<const char*, const char*> lacking[] = {{"curvature", "hessian"}, {"tune", "on"}};
   for (const auto& [key, text] : lacking) {
     const Error error = refused({{key, text}});
     EXPECT_EQ(error.code, ErrorCode::kInvalid);

@@ -63,6 +63,7 @@ class TrainingLoop {
   Result<void> step();
   Result<const exec::StepReport*> train_batch();
   Result<void> steer(const exec::StepReport& report);
+  Result<void> measure_curvature();
   std::span<std::byte> free_ring();  // ends what uses it
   void begin_loading();
   Result<void> note_loss(const exec::StepReport& report);
@@ -89,6 +90,7 @@ class TrainingLoop {
   std::vector<std::byte> ring_;
   std::optional<data::Loader> loader_;
   double rate_ = 0;
+  uint64_t steps_here_ = 0;  // of this process
   std::optional<double> last_loss_;
   uint64_t skipped_ = 0;
 };
