@@ -21,12 +21,13 @@ void StepBuilder::backward() {
   }
   auto segment = plan_.spec.recompute.rbegin();
   for (size_t index = graph_.ops.size(); index-- > 0;) {
-    if (segment != plan_.spec.recompute.rend() && segment->last == static_cast<int>(index))
-      make_again(*segment++);
+    op_ = static_cast<int>(index);
+    if (segment != plan_.spec.recompute.rend() && segment->last == op_) make_again(*segment++);
     if (wants_grad(graph_.ops[index].output)) backward_op(index);
   }
+  op_ = -1;
   if (plan_.spec.measures())
-    fisher_report();
+    measure_report();
   else if (!fused())
     update_after();
 }
@@ -37,7 +38,7 @@ void StepBuilder::backward_op(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   const int norm = tensor(op.output).norm;
   if (plan_.spec.measures())
-    fisher_op(index);
+    measure_op(index);
   else if (norm >= 0)
     norm_backward(norm);
   if (op.kind == OpKind::kAdd)
@@ -216,6 +217,7 @@ void StepBuilder::scale_backward(size_t index) {
 void StepBuilder::data_backward(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   bool wanted = false;
+  joined_.clear();
   for (const int input : op.inputs) wanted = wanted || wants_grad(input);
   if (!wanted) return;
   std::vector<std::pair<int, bool>> sinks;  // (tensor or -1, accumulate)
@@ -229,6 +231,10 @@ void StepBuilder::data_backward(size_t index) {
     const bool partial = op.kind == OpKind::kSplit;
     if (partial && !there) cleared.push_back(slots(input).grad);
     sinks.emplace_back(input, there || partial);
+  }
+  if (operation(index)->needs().data_with_weights && !plan_.spec.measures()) {
+    joined_ = sinks;  // weights_backward() does both
+    return;
   }
   touch_grad(op.output);
   touch(plan_.saved[index]);
@@ -250,9 +256,7 @@ void StepBuilder::data_backward(size_t index) {
     pass.samples = run.batch.samples;
     if (lowered.node >= 0) {
       const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
-      if (node.weight >= 0)
-        pass.weights = run.parameters->weights(static_cast<size_t>(node.weight),
-                                               run.plan->formats(node.layer).p);
+      if (node.weight >= 0) pass.weights = run.weights(node);
     }
     run.note_passed(lowered.inputs[0], run.plan->operations[index]->backward_data(pass));
   });

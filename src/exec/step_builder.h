@@ -1,10 +1,12 @@
 #pragma once
 // Room: exec. Builds a StepPlan tick by tick: forward here, backward in step_backward.cpp. Every
 // tick touches the buffers it uses; first and last touch are a buffer's life.
+#include <array>
 #include <initializer_list>
 #include <string>
 #include <utility>
 
+#include "exec/curvature/layer_vector.h"
 #include "exec/step_run.h"
 
 namespace tri::exec {
@@ -56,11 +58,25 @@ class StepBuilder {
   void step_vectors(int weight, int bias, const std::string& name, const Run& gradients,
                     int buffer);
   void update_after();
+  // What a curvature pass does with an operation's gradients, and at the end.
+  void measure_op(size_t index) {
+    plan_.spec.curvature.estimator == Estimator::kFisher ? fisher_op(index) : hessian_op(index);
+  }
+  void measure_report() {
+    plan_.spec.curvature.estimator == Estimator::kFisher ? fisher_report() : hessian_report();
+  }
   // curvature/fisher_ticks.cpp
   void fisher_labels();
   void fisher_op(size_t index);
   void fisher_norm(int norm);
   void fisher_report();
+  // curvature/hessian_ticks.cpp
+  void hessian_vectors();
+  int64_t hessian_offset(int parameter) const;
+  void hessian_gates(int t);
+  void hessian_op(size_t index);
+  void hessian_norm(int norm);
+  void hessian_report();
   bool wants_grad(int t) const { return wants_grad_[static_cast<size_t>(t)]; }
   // The buffer of t's gradient, made at its first contribution; says whether it was there before.
   bool open_grad(int t);
@@ -85,6 +101,13 @@ class StepBuilder {
   std::vector<bool> dropped_;     // by buffer: given up after forward, made again for backward
   std::vector<int> held_;         // buffers
   bool in_backward_ = false;
+  int op_ = -1;  // whose ticks are being built
+  struct {
+    std::shared_ptr<std::vector<LayerVector>> layers;
+    std::array<int, 4> rooms;  // buffers of power iteration
+  } hessian_;
+  // Gradients (tensor, accumulate) that the weights' tick of the op at hand writes as well.
+  std::vector<std::pair<int, bool>> joined_;
 };
 
 }  // namespace tri::exec

@@ -34,7 +34,9 @@ StepBuilder::StepBuilder(const Lowered& graph, const Parameters& parameters, con
 StepPlan StepBuilder::build() && {
   make_operations();
   make_tensors();
+  if (plan_.spec.curvature.estimator == Estimator::kHessian) hessian_vectors();
   forward();
+  op_ = -1;
   if (plan_.spec.curvature.estimator == Estimator::kFisher) fisher_labels();
   loss();
   if (plan_.spec.training) {
@@ -80,6 +82,7 @@ void StepBuilder::touch_value(int t) {
   touch(slots(t).data);
   if (value.norm >= 0) touch(plan_.norms[static_cast<size_t>(value.norm)].batch);
   if (value.depth >= 0) touch(plan_.depths[static_cast<size_t>(value.depth)]);
+  if (!plan_.gates.empty()) touch(plan_.gates[static_cast<size_t>(t)]);
 }
 
 void StepBuilder::touch_grad(int t) {
@@ -99,7 +102,7 @@ int StepBuilder::scratch(size_t bytes, int layer) {
 }
 
 void StepBuilder::add_tick(std::string name, Phase phase, Run run) {
-  plan_.ticks.push_back({std::move(name), phase, std::move(run), {}, {}});
+  plan_.ticks.push_back({std::move(name), phase, std::move(run), {}, {}, op_});
 }
 
 void StepBuilder::make_operations() {
@@ -167,11 +170,13 @@ void StepBuilder::forward() {
   }
   for (size_t index = 0; index < graph_.ops.size(); ++index) {
     const LoweredOp& op = graph_.ops[index];
+    op_ = static_cast<int>(index);
     if (op.kind == OpKind::kChannelScale)
       scale_factors(op);
     else
       forward_op(index);
     if (tensor(op.output).norm >= 0) norm_forward(tensor(op.output).norm);
+    if (plan_.spec.curvature.estimator == Estimator::kHessian) hessian_gates(op.output);
   }
 }
 
@@ -224,14 +229,13 @@ void StepBuilder::forward_op(size_t index, bool again) {
     pass.saved = memory_of(run, run.plan->saved[index]);
     pass.inputs = *run.sources;
     pass.output = run.data_sink(lowered.output);
+    pass.again = run.moves_layer();
     pass.seed = run.seed;
     pass.samples = run.batch.samples;
     if (lowered.node >= 0) {
       const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
-      if (node.weight >= 0)
-        pass.weights = run.parameters->weights(static_cast<size_t>(node.weight),
-                                               run.plan->formats(node.layer).p);
-      if (node.bias >= 0) pass.bias = run.parameters->vector(static_cast<size_t>(node.bias));
+      if (node.weight >= 0) pass.weights = run.weights(node);
+      if (node.bias >= 0) pass.bias = run.vector(node.bias);
     }
     const ops::StoreCounts lost = run.plan->operations[index]->forward(pass);
     if (!again) run.report->saved[static_cast<size_t>(lowered.output)] += lost;

@@ -82,6 +82,7 @@ struct Tick {
   Phase phase = Phase::kForward;
   std::function<void(StepRun&)> run;
   std::vector<int> begins, ends;  // buffers whose life begins or ends here
+  int op = -1;                    // of the lowered graph
 };
 
 // The ticks from a buffer's first use to its last, and where it lies in the step region meanwhile.
@@ -125,6 +126,7 @@ struct StepPlan {
   std::vector<NormSlots> norms;
   std::vector<int> factors, depths;                         // buffers
   std::vector<int> saved;                                   // buffers by op; -1: none
+  std::vector<int> gates;                                   // buffers by tensor, or empty
   std::vector<int> gradients;                               // buffers by parameter; -1: not kept
   std::vector<std::unique_ptr<ops::Operation>> operations;  // by op; null for kChannelScale
   int gram = -1, labels = -1;                               // buffers of a curvature pass

@@ -83,6 +83,8 @@ ops::Source StepRun::source(int t) const {
                    norm_plan.ghost};
   }
   if (tensor.depth >= 0) source.sample_factor = floats(pick(plan->depths, tensor.depth));
+  if (!plan->gates.empty() && pick(plan->gates, t) >= 0)
+    source.gates = reinterpret_cast<const ops::Gate*>(at(pick(plan->gates, t)));
   return source;
 }
 
@@ -108,6 +110,25 @@ ops::GradSource StepRun::grad_source(int t, bool before_norm) const {
     grad.mean = norm_batch(tensor.norm).mean;
   }
   return grad;
+}
+
+const float* StepRun::replaced(int parameter) const {
+  if (curvature == nullptr || curvature->probe.replaced.empty()) return nullptr;
+  return pick(curvature->probe.replaced, parameter);
+}
+
+ops::Weights StepRun::weights(const nn::Node& node) const {
+  if (const float* copy = replaced(node.weight)) {
+    ops::Weights weights;
+    weights.data = copy;
+    return weights;
+  }
+  return parameters->weights(static_cast<size_t>(node.weight), plan->formats(node.layer).p);
+}
+
+const float* StepRun::vector(int parameter) const {
+  const float* copy = replaced(parameter);
+  return copy != nullptr ? copy : parameters->vector(static_cast<size_t>(parameter));
 }
 
 ops::Sink StepRun::data_sink(int t) const {
@@ -155,8 +176,7 @@ ops::NormGrads StepRun::norm_grads(int norm) const {
 
 ops::NormParams StepRun::norm_params(int norm) const {
   const nn::Node& node = pick(graph().model->nodes, pick(graph().norms, norm).node);
-  return {parameters->vector(static_cast<size_t>(node.weight)),
-          parameters->vector(static_cast<size_t>(node.bias)), node.attr.eps};
+  return {vector(node.weight), vector(node.bias), node.attr.eps};
 }
 
 FrozenNorm StepRun::frozen_norm(int norm) const {
@@ -238,7 +258,9 @@ optim::GradStats whole_stats(const StepRun& run, size_t index, const void* grad,
 void update_parameter(const StepRun& run, size_t index, const void* grad, Format format,
                       std::byte* scratch) {
   const WholeGradient whole(run, index, grad, format, scratch);
-  if (run.part == Pass::kMeasure) return run.note_gradient(index, whole.stats());
+  const bool lost_by_loss = run.report->skipped && run.report->first_bad < 0;
+  if (run.part == Pass::kMeasure || (lost_by_loss && run.last_micro()))
+    return run.note_gradient(index, whole.stats());
   if (!run.updates()) return;
   const optim::ParamStorage& storage = run.parameters->slot(index).storage;
   optim::Coefficients coefficients = run.coefficients[index];

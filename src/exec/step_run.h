@@ -54,11 +54,21 @@ enum class Pass : uint8_t {
   kApply,    // the second
 };
 
+// hessian: whose gradient is wanted, and where.
+struct LayerProbe {
+  int layer = -1;
+  float* gradient = nullptr;
+  bool subtract = false;  // gradient = factor * (gradient - the one that is made)
+  float factor = 1.0f;
+  std::vector<const float*> replaced;  // by parameter: read instead of it; null: as it is
+};
+
 // What the ticks of a curvature pass share besides.
 struct CurvatureRun {
   bool true_labels = false;  // fisher: for the gradient's noise
   const SymmetricEigen* solver = nullptr;
   CurvatureReport* report = nullptr;
+  LayerProbe probe;
 };
 
 struct StepRun {
@@ -102,12 +112,17 @@ struct StepRun {
   // The gradient of the stored tensor t; `before_norm`: as it is until batch norm's backward pass
   // has gathered its sums.
   ops::GradSource grad_source(int t, bool before_norm = false) const;
+  // The node's parameters, moved where a curvature pass moves them.
+  ops::Weights weights(const nn::Node& node) const;
+  const float* vector(int parameter) const;
   ops::Sink data_sink(int t) const;
   ops::Sink grad_sink(int t, bool accumulate) const;
   float value_scale(int t) const;
   float grad_scale_of(int t) const;
   ops::NormBatch norm_batch(int norm) const;
   ops::NormGrads norm_grads(int norm) const;
+  const float* replaced(int parameter) const;
+  bool moves_layer() const { return curvature != nullptr && curvature->probe.layer >= 0; }
   ops::NormParams norm_params(int norm) const;
   FrozenNorm frozen_norm(int norm) const;
 };

@@ -49,6 +49,8 @@ void StepBuilder::weights_backward(size_t index) {
   }
   for (const int input : op.inputs) touch_value(input);
   touch_grad(op.output);
+  tick.joined = joined_;
+  for (const auto& [t, accumulate] : joined_) touch(slots(t).grad);
   // The sums of a layer that is packed in several chunks, or that go on from a micro-batch before;
   // kept gradients in fp32 serve as well.
   const bool kept_serves = keeps_gradients() && tick.kept_format == Format::kF32;
@@ -114,12 +116,13 @@ void StepBuilder::update_after() {
           scratch(update_scratch_bytes(parameters_.slot(p).count, plan_.spec.threads), -1);
       add_tick(parameters_.model().parameters[p].name + what, Phase::kUpdate,
                [p, use, memory, format = kept_format(p)](StepRun& run) {
-                 if (run.updates()) use(run, p, format, run.at(memory));
+                 use(run, p, format, run.at(memory));
                });
     }
   };
   if (plan_.spec.clip == Clip::kExact) {
     for_each_kept(" norm", [](StepRun& run, size_t p, Format format, std::byte* memory) {
+      if (!run.updates()) return;
       run.report->gradients[p] =
           whole_stats(run, p, run.at(run.plan->gradients[p]), format, memory);
     });

@@ -8,8 +8,9 @@
 namespace tri::exec {
 
 void WeightsTick::run(StepRun& run) const {
-  // Nothing will step by this gradient.
-  if (run.report->skipped && run.part == Pass::kWhole && run.plan->spec.update) return;
+  // Nothing will step by this gradient. After a loss that is no number it is made all the same: it
+  // tells where the trouble is.
+  if (run.report->first_bad >= 0 && run.part == Pass::kWhole && run.plan->spec.update) return;
   const LoweredOp& lowered = run.graph().ops[op];
   ops::Operation& operation = *run.plan->operations[op];
   run.sources->clear();
@@ -19,6 +20,12 @@ void WeightsTick::run(StepRun& run) const {
   pass.scratch = memory < 0 ? nullptr : run.at(memory);
   pass.inputs = *run.sources;
   pass.output_grad = run.grad_source(lowered.output);
+  if (!joined.empty()) {
+    run.sinks->clear();
+    for (const auto& [t, accumulate] : joined) run.sinks->push_back(run.grad_sink(t, accumulate));
+    pass.input_grads = *run.sinks;
+    pass.weights = run.parameters->weights(weight, run.plan->formats(layer).p);
+  }
   if (bias_grad >= 0) {
     pass.bias_grad = run.floats(bias_grad);
     if (run.first_micro())
@@ -33,7 +40,7 @@ void WeightsTick::run(StepRun& run) const {
   }
   const auto backward = [&](ops::GradConsumer& consumer) {
     pass.consumer = &consumer;
-    operation.backward_weights(pass);
+    run.note_passed(lowered.inputs[0], operation.backward_weights(pass));
   };
   if (!run.last_micro()) {
     KeepSums keep(run, weight, run.at(kept), kept_format);

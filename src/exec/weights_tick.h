@@ -3,6 +3,8 @@
 // it does depends on the plan (fused or after, clipped, summed over micro-batches) and, of several
 // micro-batches, on which one runs.
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "exec/step_run.h"
 
@@ -20,6 +22,8 @@ struct WeightsTick {
   int stats = -1;
   int memory = -1;
   int bias_grad = -1;
+  // Gradients of inputs (tensor, accumulate) that the operation makes in the same pass.
+  std::vector<std::pair<int, bool>> joined;
 
   void run(StepRun& run) const;
 

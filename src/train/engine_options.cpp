@@ -51,7 +51,6 @@ std::vector<Missing> missing(const Config& config) {
   const auto unless = [&](bool available, std::string_view key, std::string instead) {
     if (!available) list.push_back({written(config, key), std::move(instead)});
   };
-  unless(config.curvature != Curvature::kHessian, "curvature", "--curvature fisher");
   unless(!config.tune, "tune", "no --tune");
   return list;
 }
@@ -148,8 +147,9 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
                                           : exec::Clip::kNone;
     options.step.clip_norm = static_cast<float>(*config.clip);
   }
-  if (config.curvature == Curvature::kFisher) {
-    options.curvature = {.estimator = exec::Estimator::kFisher,
+  if (config.curvature != Curvature::kOff) {
+    const bool fisher = config.curvature == Curvature::kFisher;
+    options.curvature = {.estimator = fisher ? exec::Estimator::kFisher : exec::Estimator::kHessian,
                          .samples = config.curvature_batch,
                          .top = static_cast<size_t>(config.curvature_top),
                          .noise = config.noise_scale && config.batch_mode == BatchMode::kElastic};

@@ -17,7 +17,7 @@ ResolvedConfig resolved(std::initializer_list<std::pair<const char*, const char*
 }
 
 TEST(EngineOptions, what_is_missing_is_said_in_one_sentence) {
-  const Config config = resolved({{"tune", "on"}, {"curvature", "hessian"}}).config;
+  const Config config = resolved({{"tune", "on"}}).config;
   const Result<void> checked = check_available(config);
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().code, ErrorCode::kInvalid);

@@ -35,6 +35,17 @@ Screen screen_for(const Display& display) {
   return {.write = [](std::string_view) {}, .columns = [] { return size_t{80}; }};
 }
 
+// Addresses for an engine that may grow when its ceiling is raised. They cost nothing, unless
+// addresses themselves are limited.
+uint64_t most_bytes(uint64_t ceiling) {
+  const memory::Limits limits = memory::Probes().limits();
+  for (const memory::Limit& limit : limits.all)
+    if (limit.source == memory::Limit::Source::kAddressSpace &&
+        limit.state == memory::Limit::State::kBytes)
+      return ceiling;
+  return std::max<uint64_t>(ceiling, memory::Probes().total().bytes.value_or(0));
+}
+
 // Everything up to the memory of the engine, which is planned but not taken.
 struct Preparation {
   Config config;
@@ -54,7 +65,7 @@ struct Preparation {
 
   // Plans the engine as a decision wants it.
   Result<void> plan_as(const control::Decision& decision, uint64_t ceiling) {
-    options.most_bytes = ceiling;
+    options.most_bytes = most_bytes(ceiling);
     const auto model = engine->shared_model();
     const exec::StepSpec spec =
         pricing().spec(decision.table, decision.batch, decision.micros, ceiling);
@@ -82,7 +93,9 @@ Result<Preparation> prepare(const Config& config) {
   made.config = config;
   TRI_TRY(check_available(config));
   TRI_ASSIGN(made.dataset, data::open_dataset(config.data, {.pixels = config.pixels.value_or(0),
-                                                            .val_split = config.val_split}));
+                                                            .val_split = config.val_split,
+                                                            .train_count = static_cast<uint64_t>(
+                                                                config.train_count.value_or(0))}));
   const data::SourceInfo& info = made.dataset.train->info();
   TRI_ASSIGN(made.augment, data::parse_augment(config.augment, info.augment));
   TRI_ASSIGN(made.input, size_of(*made.dataset.train, config));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "base/bytes.h"
 #include "train/control_codec.h"
 #include "train/engine_options.h"
 #include "train/governing.h"
@@ -105,7 +107,7 @@ int64_t Steering::curvature_due() const {
 metrics::Fields Steering::note_curvature(const exec::CurvatureReport& report, double rate) {
   std::vector<double> lambda;
   for (const exec::LayerCurvature& layer : report.layers) {
-    lambda.push_back(layer.eigenvalues.front());
+    lambda.push_back(std::ranges::max(layer.eigenvalues));  // hessian: not always the first
   }
   const double noise = report.noise.scale;
   const bool usable = std::ranges::all_of(lambda, [](double l) { return std::isfinite(l); });
@@ -126,17 +128,32 @@ metrics::Fields Steering::note_curvature(const exec::CurvatureReport& report, do
   return event;
 }
 
+Result<metrics::Fields> Steering::move_ceiling(uint64_t bytes, const std::string& reason) {
+  const uint64_t from = std::exchange(state_.ceiling_bytes, bytes);
+  control::Signals signals;
+  signals.step = state_.step;
+  signals.samples = state_.samples;
+  signals.batch = state_.control.batch;
+  signals.used_bytes = pricing_.bytes_now();
+  signals.ceiling_bytes = bytes;
+  signals.layers.resize(governor_.layers().size());
+  control::GovernorState before = state_.control;
+  control::Decision decision =
+      governor_.react(state_.control, signals, pricing_.under(state_.ceiling_bytes));
+  decision.changes.insert(decision.changes.begin(),
+                          {"ceiling", base::format_bytes(from), base::format_bytes(bytes), reason});
+  return apply(decision, std::move(before), signals, true);
+}
+
 // A plan for which the system has no memory is not made; the governor then goes on from `before`.
 Result<metrics::Fields> Steering::apply(const control::Decision& decision,
                                         control::GovernorState before,
                                         const control::Signals& signals, bool urgent) {
-  const exec::StepSpec& now = engine_.spec();
-  const bool stays = formats_of(decision.table) == now.formats && decision.batch == now.batch() &&
-                     decision.micros == now.micros;
   const Result<void> planned =
-      stays ? Result<void>()
-            : engine_.replan(pricing_.spec(decision.table, decision.batch, decision.micros,
-                                           state_.ceiling_bytes));
+      decision.changes.empty()
+          ? Result<void>()
+          : engine_.replan(pricing_.spec(decision.table, decision.batch, decision.micros,
+                                         state_.ceiling_bytes));
   if (!planned && planned.error().code != ErrorCode::kDoesNotFit) {
     return unexpected(planned.error());
   }

@@ -34,6 +34,10 @@ class Steering {
   // Takes an estimate; returns a `curvature` event.
   metrics::Fields note_curvature(const exec::CurvatureReport& report, double rate);
 
+  // Between steps: lives below another ceiling from now on, as far as its modes allow. Returns the
+  // event to be written.
+  Result<metrics::Fields> move_ceiling(uint64_t bytes, const std::string& reason);
+
   bool diverged() const { return diverged_; }
   // What was not finite in the last lost step, with its verb: "the loss was".
   const std::string& lost_values() const { return lost_values_; }

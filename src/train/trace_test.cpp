@@ -9,9 +9,9 @@ namespace {
 
 TEST(Trace, has_a_bar_for_every_tick_one_behind_the_other) {
   exec::StepPlan plan;
-  plan.ticks = {{"conv1", exec::Phase::kForward, {}, {}, {}},
-                {"conv1 weights", exec::Phase::kBackward, {}, {}, {}},
-                {"norm1 update", exec::Phase::kUpdate, {}, {}, {}}};
+  plan.ticks = {{"conv1", exec::Phase::kForward, {}, {}, {}, -1},
+                {"conv1 weights", exec::Phase::kBackward, {}, {}, {}, -1},
+                {"norm1 update", exec::Phase::kUpdate, {}, {}, {}, -1}};
   const std::vector<int64_t> spent = {3000, 2000, 500};
   const auto json = nlohmann::json::parse(trace_json(plan, spent));
   std::vector<nlohmann::json> bars;

@@ -37,7 +37,9 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, RunState state)
       schedule_(make_schedule(parts.config, epoch_samples_)),
       first_samples_(state_.samples),
       before_seconds_(state_.seconds),
-      steering_(parts_.config, parts_.governor, parts_.pricing, parts_.engine, state_) {
+      steering_(parts_.config, parts_.governor, parts_.pricing, parts_.engine, state_),
+      watch_(RequestReader(parts_.directory.control()), memory::Probes(), state_.ceiling_bytes,
+             state_.ceiling_bytes) {
   if (state_.step > 0) saved_step_ = state_.step;
 }
 
@@ -82,6 +84,7 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
                             "--resume {}'",
                             by_user ? "SIGINT" : "SIGTERM", state_.step, parts_.directory.path)});
     }
+    TRI_TRY(follow_ceiling());
     if (const Result<void> stepped = step(); !stepped) {
       // The weights are those of the step before: worth keeping.
       if (save(false)) (void)stop(Status::kInterrupted, std::nullopt);
@@ -371,7 +374,7 @@ Summary TrainingLoop::summary(Status status) const {
   }
   result.images_per_second = state_.images_per_second;
   result.engine_peak_bytes = parts_.engine.measured_peak_bytes();
-  result.process_peak_bytes = memory::Probes().peak_resident().bytes.value_or(0);
+  result.process_peak_bytes = process_peak();
   result.ceiling_bytes = state_.ceiling_bytes;
   result.batch = {config.batch, state_.control.batch, state_.least_batch, state_.most_batch};
   const control::PrecisionShares shares = steering_.shares();

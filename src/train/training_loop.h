@@ -16,6 +16,7 @@
 #include "data/loader.h"
 #include "exec/engine.h"
 #include "metrics/jsonl_writer.h"
+#include "train/ceiling_watch.h"
 #include "train/evaluation.h"
 #include "train/panel.h"
 #include "train/run_directory.h"
@@ -64,6 +65,8 @@ class TrainingLoop {
   Result<const exec::StepReport*> train_batch();
   Result<void> steer(const exec::StepReport& report);
   Result<void> measure_curvature();
+  Result<void> follow_ceiling();     // loop_ceiling.cpp
+  uint64_t process_peak() const;     // since the start, whatever was reset
   std::span<std::byte> free_ring();  // ends what uses it
   void begin_loading();
   Result<void> note_loss(const exec::StepReport& report);
@@ -92,6 +95,8 @@ class TrainingLoop {
   double rate_ = 0;
   uint64_t steps_here_ = 0;  // of this process
   std::optional<double> last_loss_;
+  CeilingWatch watch_;
+  uint64_t peak_before_ = 0;  // of the process, before VmHWM was last reset
   uint64_t skipped_ = 0;
 };
 

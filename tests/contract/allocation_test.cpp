@@ -39,7 +39,10 @@ void expect_no_allocation(const std::shared_ptr<const nn::Model>& model, exec::S
   options.step.mode = mode;
   options.step.rule = optim::Rule::kAdamW;
   options.forms = {optim::WeightForm::kBf16x8, optim::StateForm::kInt8, 2};
-  options.curvature.estimator = exec::Estimator::kFisher;
+  options.curvature.estimator =
+      mode == exec::StepMode::kAfter ? exec::Estimator::kFisher : exec::Estimator::kHessian;
+  options.curvature.iterations = 1;
+  options.curvature.top = 2;
   const auto engine = engine_for(model, draw_problem(*model, 1, 4, 2), options);
   engine->train(0, {1}, pool);
   const size_t before = allocations.load();

@@ -165,7 +165,9 @@ TEST_P(CatalogModel, peaks_where_the_forecast_says) {
                        optim::moments(options.step.rule)};
       const Format narrow = variant % 2 == 0 ? Format::kF32 : Format::kF16;
       options.step.formats = table(*model, {narrow, narrow, narrow, Format::kF32});
-      options.curvature.estimator = exec::Estimator::kFisher;
+      options.curvature.estimator =
+          variant % 2 == 0 ? exec::Estimator::kFisher : exec::Estimator::kHessian;
+      options.curvature.iterations = options.curvature.top = 1;
       const auto engine = engine_for(model, draw_problem(*model, 2, samples, 0), options);
       engine->train(0, {1}, pool);
       if (const int64_t count = engine->forecast().curvature_samples; count > 0)

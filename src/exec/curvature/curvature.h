@@ -18,7 +18,8 @@ enum class Estimator : uint8_t {
 struct CurvatureSpec {
   Estimator estimator = Estimator::kNone;
   int64_t samples = 32;
-  size_t top = 5;  // eigenvalues per layer
+  bool shrinks = true;  // to what fits beside training; false: at any price
+  size_t top = 5;       // eigenvalues per layer
   // fisher: a second pass with true labels, for CurvatureReport::noise.
   bool noise = true;
   // hessian: an eigenvalue is done when |Hv - lambda v| <= tolerance |lambda|, or after so many

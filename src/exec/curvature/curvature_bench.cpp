@@ -83,6 +83,20 @@ void curvature_fisher_and_noise(benchmark::State& state, const char* name) {
   measure(state, name, fisher(true));
 }
 
+void curvature_hessian(benchmark::State& state, const char* name) {
+  CurvatureSpec spec;
+  spec.shrinks = false;
+  spec.estimator = Estimator::kHessian;
+  spec.top = 1;
+  spec.iterations = 3;
+  spec.tolerance = 0;
+  measure(state, name, spec);
+}
+
+BENCHMARK_CAPTURE(curvature_hessian, resnet18, "resnet18")
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(3);
 BENCHMARK_CAPTURE(curvature_fisher, resnet18, "resnet18")
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond)

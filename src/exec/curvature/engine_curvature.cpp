@@ -28,7 +28,8 @@ StepPlan Engine::plan_curvature(const StepPlan& train) const {
   spec.samples = std::clamp<int64_t>(options_.curvature.samples, 2, train.spec.samples);
   for (;; spec.samples = std::max<int64_t>(2, spec.samples / 2)) {
     StepPlan plan = plan_step(eval_graph_, *parameters_, spec);
-    if (plan.arena_bytes <= std::max(train.arena_bytes, kSmallPass) || spec.samples == 2)
+    if (!spec.curvature.shrinks || spec.samples == 2 ||
+        plan.arena_bytes <= std::max(train.arena_bytes, kSmallPass))
       return plan;
   }
 }
@@ -42,6 +43,8 @@ void Engine::prepare_curvature() {
   for (LayerCurvature& layer : curvature_report_.layers)
     layer.eigenvalues.resize(spec.curvature.top);
   curvature_report_.noise.squared_norms.resize(static_cast<size_t>(spec.samples));
+  if (spec.curvature.estimator == Estimator::kHessian)
+    measuring_.probe.replaced.assign(parameters_->size(), nullptr);
 }
 
 const CurvatureReport& Engine::curvature(size_t buffer, int64_t count, uint64_t step,
@@ -54,7 +57,9 @@ const CurvatureReport& Engine::curvature(size_t buffer, int64_t count, uint64_t 
     prepare_curvature();
   }
   const CurvatureSpec& spec = now_.curvature.spec.curvature;
-  measuring_ = {false, solver_.get(), &curvature_report_};
+  measuring_.true_labels = false;
+  measuring_.solver = solver_.get();
+  measuring_.report = &curvature_report_;
   report_.clear();
   phases_ = {};
   tick_ns_.clear();

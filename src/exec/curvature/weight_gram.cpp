@@ -11,9 +11,9 @@ namespace {
 
 using ops::kPanel;
 
-// What is held of all samples at a time: small beside the activations, large beside the cost of
+// What is held of each sample at a time: small beside its activations, large beside the cost of
 // loading an operand once more for every chunk.
-constexpr int64_t kChunkFloats = 1 << 19;
+constexpr int64_t kChunkFloats = 1 << 14;
 // Packed by a worker at a time, within L2.
 constexpr int64_t kWorkerFloats = 1 << 15;
 // Two matrices of this many rows squared are what the ghost form may hold: 8 MiB.
@@ -71,13 +71,14 @@ WeightGram::WeightGram(const ops::ConvGeometry& geometry, int64_t samples, size_
       each_.emplace(geometry, 1, 0);
       return;
     case Form::kGhost:
-      columns_ = std::min(up_to_16(std::max(patch(), geometry.group_out())),
-                          std::max<int64_t>(16, kChunkFloats / products_.padded / 16 * 16));
+      columns_ =
+          std::min(up_to_16(std::max(patch(), geometry.group_out())),
+                   std::max<int64_t>(16, samples * kChunkFloats / products_.padded / 16 * 16));
       return;
     case Form::kDirect: {
       // Nearly square chunks load each operand least often.
       const int64_t tile = ops::outer_rows() * kPanel;
-      const int64_t tiles = std::max<int64_t>(1, kChunkFloats / products_.padded / tile);
+      const int64_t tiles = std::max<int64_t>(1, samples * kChunkFloats / products_.padded / tile);
       out_panels_ = std::min<int64_t>(geometry.panels(), 8);
       patch_panels_ =
           std::clamp<int64_t>(tiles / out_panels_, 1, ceil_div(patch(), ops::outer_rows()));
@@ -218,7 +219,7 @@ void WeightGram::add_depthwise(const ops::Source& x, const ops::GradSource& d, d
     KeepGradient keep(reinterpret_cast<std::byte*>(room.matrix + n * columns), Format::kF32,
                       Format::kF32);
     ops::depthwise_backward_weights(*each_, sample_of(x, n), sample_of(d, n), nullptr, keep,
-                                    room.workers, pool);
+                                    nullptr, room.workers, pool);
   }
   products_.clear(room.sums);
   products_.add(room.matrix, columns, columns, room.sums, room.products, pool);

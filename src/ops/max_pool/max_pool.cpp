@@ -1,7 +1,10 @@
 #include "ops/max_pool/max_pool.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "ops/max_pool/max_pool_kernel.h"
+#include "ops/rows/counts.h"
 #include "ops/window/slide.h"
 
 namespace tri::ops {
@@ -34,6 +37,34 @@ StoreCounts max_pool_forward(const MaxPoolPlan& plan, const Source& src, const S
                       row.dst_pixel, chosen, p.dst.c, row.channels});
       },
       scratch, pool);
+}
+
+StoreCounts max_pool_again(const MaxPoolPlan& plan, const Source& src, const Sink& dst,
+                           const uint8_t* argmax, base::ThreadPool& pool) noexcept {
+  constexpr int64_t kPiece = 256;  // channels at a time
+  const Window& w = plan.window.window;
+  CountSum counts;
+  pool.run(static_cast<size_t>(plan.window.samples * w.out.h), [&](size_t row, size_t) {
+    const int64_t sample = static_cast<int64_t>(row) / w.out.h,
+                  y = static_cast<int64_t>(row) % w.out.h;
+    float seen[kPiece], chosen[kPiece];
+    for (int64_t x = 0; x < w.out.w; ++x)
+      for (int64_t first = 0; first < w.out.c; first += kPiece) {
+        const int64_t channels = std::min(kPiece, w.out.c - first);
+        const int64_t pixel = y * w.out.w + x;
+        const uint8_t* taps = argmax + (sample * w.out.pixels() + pixel) * w.out.c + first;
+        for (int64_t tap = 0; tap < w.kernel_h * w.kernel_w; ++tap) {
+          const int64_t in_y = y * w.stride_h - w.padding_h + tap / w.kernel_w;
+          const int64_t in_x = x * w.stride_w - w.padding_w + tap % w.kernel_w;
+          if (in_y < 0 || in_y >= w.in.h || in_x < 0 || in_x >= w.in.w) continue;
+          load_rows(src, {sample, in_y * w.in.w + in_x, 1, first, channels}, seen, channels);
+          for (int64_t c = 0; c < channels; ++c)
+            if (taps[c] == tap) chosen[c] = seen[c];
+        }
+        counts.add(store_rows(dst, {sample, pixel, 1, first, channels}, chosen, channels));
+      }
+  });
+  return counts.total();
 }
 
 StoreCounts max_pool_backward(const MaxPoolPlan& plan, const GradSource& src, const uint8_t* argmax,

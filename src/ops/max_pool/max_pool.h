@@ -25,6 +25,9 @@ struct MaxPoolPlan {
 // Both return what storing lost, the same for any pool. REQUIRES: planned for the pass.
 StoreCounts max_pool_forward(const MaxPoolPlan& plan, const Source& src, const Sink& dst,
                              uint8_t* argmax, std::byte* scratch, base::ThreadPool& pool) noexcept;
+// Takes the taps that a forward pass before this one chose.
+StoreCounts max_pool_again(const MaxPoolPlan& plan, const Source& src, const Sink& dst,
+                           const uint8_t* argmax, base::ThreadPool& pool) noexcept;
 StoreCounts max_pool_backward(const MaxPoolPlan& plan, const GradSource& src, const uint8_t* argmax,
                               const Sink& dst, std::byte* scratch, base::ThreadPool& pool) noexcept;
 

@@ -15,8 +15,11 @@ class MaxPool final : public Operation {
     needs_.backward_scratch = spec.threads * backward_.worker_bytes();
   }
   StoreCounts forward(const PassArguments& pass) noexcept override {
-    return max_pool_forward(forward_, pass.inputs[0], pass.output,
-                            reinterpret_cast<uint8_t*>(pass.saved), pass.scratch, *pass.pool);
+    auto* argmax = reinterpret_cast<uint8_t*>(pass.saved);
+    if (pass.again)
+      return max_pool_again(forward_, pass.inputs[0], pass.output, argmax, *pass.pool);
+    return max_pool_forward(forward_, pass.inputs[0], pass.output, argmax, pass.scratch,
+                            *pass.pool);
   }
   StoreCounts backward_data(const PassArguments& pass) noexcept override {
     return max_pool_backward(backward_, pass.output_grad,

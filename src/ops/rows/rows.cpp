@@ -107,10 +107,61 @@ GradParams params_of(const GradSource& source, const RowRange& range) {
   return p;
 }
 
+const Gate* gates_at(const Source& s, const RowRange& range, int64_t row) {
+  return s.gates + (range.sample * s.stored.pixels + range.pixel + row) * s.stored.channels +
+         range.channel;
+}
+
+void load_gated_rows(const Source& source, const RowRange& range, float* dst, int64_t dst_stride) {
+  Source open = source;
+  open.gates = nullptr;
+  open.activation = Activation::kNone;
+  open.channel_factor = open.sample_factor = nullptr;
+  load_rows(open, range, dst, dst_stride);
+  for (int64_t i = 0; i < range.count; ++i) {
+    const Gate* gates = gates_at(source, range, i);
+    float* row = dst + i * dst_stride;
+    for (int64_t c = 0; c < range.channels; ++c)
+      row[c] = gates[c] == Gate::kOpen ? row[c] : gates[c] == Gate::kCut ? 0.0f : 6.0f;
+  }
+  if (source.channel_factor == nullptr && source.sample_factor == nullptr) return;
+  TransformParams factors = params_of(source, range);
+  factors.scale = nullptr;
+  factors.activation = Activation::kNone;
+  transform_rows(factors, dst, dst_stride, dst, dst_stride, range.count, range.channels);
+}
+
+void load_gated_grad_rows(const GradSource& source, const RowRange& range, float* dst,
+                          int64_t dst_stride) {
+  GradSource open = source;
+  open.value.gates = nullptr;
+  open.value.activation = Activation::kNone;
+  load_grad_rows(open, range, dst, dst_stride);
+  for (int64_t i = 0; i < range.count; ++i) {
+    const Gate* gates = gates_at(source.value, range, i);
+    float* row = dst + i * dst_stride;
+    for (int64_t c = 0; c < range.channels; ++c) row[c] = gates[c] == Gate::kOpen ? row[c] : 0.0f;
+  }
+}
+
 }  // namespace
+
+void load_gates(const Source& source, const RowRange& range, Gate* dst, float* room) noexcept {
+  Source before = source;
+  before.gates = nullptr;
+  before.activation = Activation::kNone;
+  before.channel_factor = before.sample_factor = nullptr;
+  load_rows(before, range, room, range.channels);
+  const bool capped = source.activation == Activation::kRelu6;
+  for (int64_t i = 0; i < range.count * range.channels; ++i)
+    dst[i] = !(room[i] > 0.0f)           ? Gate::kCut
+             : capped && room[i] >= 6.0f ? Gate::kCapped
+                                         : Gate::kOpen;
+}
 
 void load_rows(const Source& source, const RowRange& range, float* dst,
                int64_t dst_stride) noexcept {
+  if (source.gates != nullptr) return load_gated_rows(source, range, dst, dst_stride);
   const TransformParams params = params_of(source, range);
   const bool plain = source.plain();
   const int64_t piece = piece_rows(range);
@@ -128,6 +179,7 @@ void load_rows(const Source& source, const RowRange& range, float* dst,
 
 void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept {
+  if (source.value.gates != nullptr) return load_gated_grad_rows(source, range, dst, dst_stride);
   const GradParams params = params_of(source, range);
   const Source& value = source.value;
   const bool plain = value.activation == Activation::kNone && source.a == nullptr &&

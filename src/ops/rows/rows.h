@@ -39,12 +39,18 @@ struct NormLoad {
   int64_t ghost = 1;   // samples in a ghost batch
 };
 
+// On which side of its kinks a number is: what a relu or relu6 does with it.
+enum class Gate : uint8_t { kCut, kOpen, kCapped };
+
 struct Source {
   Stored stored;
   NormLoad norm;
   Activation activation = Activation::kNone;
   const float* channel_factor = nullptr;  // (samples, channels), or null
   const float* sample_factor = nullptr;   // (samples), or null
+  // (samples, pixels, channels), or null: the sides are given, whatever the stored numbers say, so
+  // that a relu or relu6 is linear. Gradients then need frozen statistics.
+  const Gate* gates = nullptr;
 
   bool plain() const {
     return norm.scale == nullptr && activation == Activation::kNone && channel_factor == nullptr &&
@@ -105,6 +111,9 @@ constexpr bool takes_scale(Format format) { return format == Format::kF16; }
 // dst[i * dst_stride + c] for the range's pixels i and channels c.
 void load_rows(const Source& source, const RowRange& range, float* dst,
                int64_t dst_stride) noexcept;
+// The sides on which the activated numbers of the range are; dst is one row after the other.
+// `room`: count * channels floats.
+void load_gates(const Source& source, const RowRange& range, Gate* dst, float* room) noexcept;
 // The gradient of the stored tensor.
 void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept;
