@@ -30,14 +30,19 @@ Json as_json(const MemoryPlan& plan) {
                       {"gy", layer.gy},
                       {"gp", layer.gp}});
   }
-  return {{"fits", plan.fits},
-          {"ceiling_bytes", plan.ceiling_bytes},
-          {"engine_peak_bytes", plan.engine_peak_bytes},
-          {"process_peak_bytes", plan.process_peak_bytes},
-          {"max_batch", plan.max_batch},
-          {"params", plan.params},
-          {"by_kind", kinds},
-          {"layers", layers}};
+  Json json = {{"fits", plan.fits},
+               {"ceiling_bytes", plan.ceiling_bytes},
+               {"engine_peak_bytes", plan.engine_peak_bytes},
+               {"process_peak_bytes", plan.process_peak_bytes},
+               {"max_batch", plan.max_batch},
+               {"params", plan.params},
+               {"by_kind", kinds},
+               {"layers", layers}};
+  if (plan.tensor_bits) {
+    json["tensor_bits"] = *plan.tensor_bits;
+    json["low_ratio"] = *plan.low_ratio;
+  }
+  return json;
 }
 
 void print_text(const MemoryPlan& plan) {
@@ -58,6 +63,10 @@ void print_text(const MemoryPlan& plan) {
   fmt::print("{:<28}{:>12}  {}\n", "ceiling", bytes_text(plan.ceiling_bytes),
              plan.fits ? "fits" : "does not fit");
   fmt::print("{:<28}{:>12}\n", "largest batch that fits", plan.max_batch);
+  if (plan.tensor_bits) {
+    fmt::print("{:<28}{:>12}  of all tensors together; low share {:.3f}\n", "sum of tensor bytes",
+               bytes_text(*plan.tensor_bits / 8), *plan.low_ratio);
+  }
 }
 
 Result<void> show_plan(const ConfigFlags& flags, const SharedOptions& shared) {

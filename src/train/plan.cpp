@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "train/ceiling.h"
 #include "train/engine_options.h"
+#include "train/governing.h"
 #include "train/process_memory.h"
 
 namespace tri {
@@ -164,6 +165,11 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
 
   MemoryPlan plan = describe(forecast, options.step);
   plan.ceiling_bytes = ceiling;
+  const control::Governor governor = train::make_governor(config, *model);
+  if (const control::Assignment& low = governor.start().assignment; !low.empty()) {
+    plan.tensor_bits = control::tensor_bits(governor.ops(), config.batch, low);
+    plan.low_ratio = control::low_ratio(governor.ops(), config.batch, low);
+  }
   plan.process_peak_bytes = plan.engine_peak_bytes + base;
   plan.fits = plan.process_peak_bytes <= ceiling;
   if (ceiling > base) {
