@@ -27,6 +27,11 @@ struct PlannedRemedy {
   uint64_t process_peak_bytes = 0;
 };
 
+// What a run would do differently from what it was asked, to stay below its ceiling.
+struct PlannedChange {
+  std::string what, from, to, reason;
+};
+
 struct MemoryPlan {
   bool fits = false;
   int64_t batch = 0;
@@ -37,6 +42,7 @@ struct MemoryPlan {
   int64_t params = 0;
   std::vector<std::pair<std::string_view, uint64_t>> by_kind;  // each kind's own maximum
   std::vector<PlannedLayer> layers;
+  std::vector<PlannedChange> changes;   // with which it fits
   std::vector<PlannedRemedy> remedies;  // only where it does not fit
 };
 
