@@ -5,7 +5,6 @@
 namespace tri::train {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 ResolvedConfig resolved(std::initializer_list<std::pair<const char*, const char*>> settings) {
@@ -21,7 +20,7 @@ TEST(EngineOptions, what_is_missing_is_said_in_one_sentence) {
   const Result<void> checked = check_available(config);
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().code, ErrorCode::kInvalid);
-  EXPECT_THAT(checked.error().message, AllOf(HasSubstr("--tune"), HasSubstr("no --tune")));
+  EXPECT_THAT(checked.error().message, HasSubstr("no --tune"));
 }
 
 TEST(EngineOptions, presets_become_tables_and_forms) {
