@@ -24,7 +24,11 @@ Json as_json(const MemoryPlan& plan) {
                       {"params", layer.params},
                       {"weights_bytes", layer.weights_bytes},
                       {"state_bytes", layer.state_bytes},
-                      {"saved_bytes", layer.saved_bytes}});
+                      {"saved_bytes", layer.saved_bytes},
+                      {"p", layer.p},
+                      {"y", layer.y},
+                      {"gy", layer.gy},
+                      {"gp", layer.gp}});
   }
   return {{"fits", plan.fits},
           {"ceiling_bytes", plan.ceiling_bytes},
@@ -37,11 +41,12 @@ Json as_json(const MemoryPlan& plan) {
 }
 
 void print_text(const MemoryPlan& plan) {
-  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}\n", "layer", "params", "weights", "state", "saved");
+  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{}\n", "layer", "params", "weights",
+             "state", "saved", "P", "Y", "GY", "GP");
   for (const PlannedLayer& layer : plan.layers) {
-    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}\n", layer.name, layer.params,
+    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{}\n", layer.name, layer.params,
                bytes_text(layer.weights_bytes), bytes_text(layer.state_bytes),
-               bytes_text(layer.saved_bytes));
+               bytes_text(layer.saved_bytes), layer.p, layer.y, layer.gy, layer.gp);
   }
   fmt::print("\n");
   for (const auto& [kind, bytes] : plan.by_kind)

@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/config_flags.h"
+#include "report/report.h"
 #include "tri/program.h"
 #include "tri/session.h"
 
@@ -56,6 +57,7 @@ void print_table(const TrainOutcome& outcome) {
              fmt::format("{} of {}", bytes("process_peak_bytes"), bytes("ceiling_bytes")));
   print_line("summary", outcome.directory + "/summary.json");
   print_line("events", outcome.directory + "/metrics.jsonl");
+  print_line("report", outcome.directory + "/report.html");
   print_line("best weights", outcome.directory + "/checkpoints/best/model.safetensors");
 }
 
@@ -72,6 +74,11 @@ Result<void> work(const TrainCommand& command) {
   } else {
     TRI_ASSIGN(const Settings changes, command.flags.given());
     TRI_ASSIGN(outcome, resume_training(command.resumed, changes, display));
+  }
+  // The run stands without its page: what speaks against the page is no failure of the run.
+  const std::string page = outcome.directory + "/report.html";
+  if (const auto written = report::write_report({outcome.directory}, page); !written) {
+    fmt::print(stderr, "triaccel: {}\n", written.error().message);
   }
   if (command.shared.json) {
     fmt::print("{}", outcome.summary);

@@ -53,6 +53,7 @@ struct Config {
   std::optional<int64_t> classes;      // none: as the data
   std::string augment = "auto";
   double val_split = 0;
+  std::optional<int64_t> train_count;      // none: the whole training set
   std::optional<double> dropout;           // none: the model's own
   std::optional<double> stochastic_depth;  // none: the model's own
   std::string init;                        // a safetensors file; empty: from the seed

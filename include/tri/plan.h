@@ -17,6 +17,8 @@ struct PlannedLayer {
   int64_t params = 0;
   uint64_t weights_bytes = 0, state_bytes = 0;
   uint64_t saved_bytes = 0;  // activations kept from forward to backward
+  // Formats at the start: of the weight at work, the saved output, and their gradients.
+  std::string_view p, y, gy, gp;
 };
 
 // Other settings that would fit, as the user would write them.

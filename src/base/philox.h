@@ -71,6 +71,12 @@ class Stream {
   // Words 4 * index to 4 * index + 3 of the stream.
   constexpr Philox::Words block(uint64_t index) const { return Philox::block(key_, index, b_); }
 
+  // The next word will be word `position` of the stream.
+  constexpr void seek(uint64_t position) {
+    position_ = position;
+    if (position % 4 != 0) words_ = block(position / 4);
+  }
+
   constexpr uint32_t next() {
     const size_t lane = position_ % 4;
     if (lane == 0) words_ = block(position_ / 4);

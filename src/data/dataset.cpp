@@ -108,6 +108,16 @@ Result<Dataset> open_dataset(std::string_view spec, const OpenOptions& options) 
     dataset.validation = split_part(parts->train, 0, held);
     dataset.train = split_part(parts->train, held, count - held);
   }
+  const uint64_t left = dataset.train->info().count;
+  if (options.train_count > left) {
+    return unexpected(ErrorCode::kInvalid,
+                      fmt::format("--train-count {} is more than the {} images to learn from; give "
+                                  "fewer or leave it out",
+                                  options.train_count, left));
+  }
+  if (options.train_count > 0) {
+    dataset.train = split_part(dataset.train, 0, options.train_count);
+  }
   if (!dataset.test && !dataset.validation) {
     return unexpected(
         ErrorCode::kInvalid,

@@ -26,8 +26,9 @@ struct ReaderRequest {
 };
 
 struct OpenOptions {
-  int64_t pixels = 0;      // --pixels; 0: from the data
-  double val_split = 0.0;  // --val-split: share of the training set to hold out, in [0, 1)
+  int64_t pixels = 0;        // --pixels; 0: from the data
+  double val_split = 0.0;    // --val-split: share of the training set to hold out, in [0, 1)
+  uint64_t train_count = 0;  // --train-count: how many to learn from, after the split; 0: all
   size_t decode_bytes = ReaderRequest{}.decode_bytes;
 };
 

@@ -71,6 +71,17 @@ TEST(Dataset, SplitsWithoutOverlap) {
   EXPECT_EQ(parts, all);
 }
 
+TEST(Dataset, KeepsAPartToLearnFrom) {
+  const auto whole = open_dataset("synthetic:2,4,50", {.val_split = 0.2});
+  const auto part = open_dataset("synthetic:2,4,50", {.val_split = 0.2, .train_count = 7});
+  ASSERT_TRUE(whole && part);
+  EXPECT_EQ(part->train->info().count, 7);
+  EXPECT_EQ(part->validation->info().count, whole->validation->info().count);
+  EXPECT_EQ(part->test->info().count, whole->test->info().count);
+  EXPECT_TRUE(open_dataset("synthetic:2,4,50", {.val_split = 0.2, .train_count = 40}));
+  EXPECT_FALSE(open_dataset("synthetic:2,4,50", {.val_split = 0.2, .train_count = 41}));
+}
+
 TEST(Dataset, RefusesWrongSplits) {
   for (const double share : {-0.1, 1.0, 0.001, 0.999}) {
     EXPECT_FALSE(open_dataset("synthetic:2,4,50", {.val_split = share})) << share;

@@ -14,9 +14,6 @@ namespace {
 
 size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// A curvature pass of a tiny network is mostly scratch, which a smaller batch would not shrink.
-constexpr size_t kSmallPass = 1 << 20;
-
 struct BatchLayout {
   BatchLayout(const Shape& shape, int64_t count) {
     const auto samples = static_cast<size_t>(count);
@@ -33,9 +30,9 @@ struct BatchLayout {
 Engine::Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& options)
     : model_(std::move(model)), options_(options) {}
 
-Result<std::unique_ptr<Engine>> Engine::plan(std::shared_ptr<const nn::Model> model,
-                                             const EngineOptions& options) {
-  const StepSpec& step = options.step;
+namespace {
+
+Result<void> check_spec(const StepSpec& step) {
   if (step.samples < 1 || step.samples > ops::kMaxExtent)
     return unexpected(ErrorCode::kInvalid, fmt::format("a batch of {} samples; give 1 to {}",
                                                        step.samples, ops::kMaxExtent));
@@ -44,121 +41,149 @@ Result<std::unique_ptr<Engine>> Engine::plan(std::shared_ptr<const nn::Model> mo
                       fmt::format("a batch of {} is not a multiple of the ghost batch of {}; "
                                   "choose a divisor of the batch",
                                   step.samples, step.ghost));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::plan(std::shared_ptr<const nn::Model> model,
+                                             const EngineOptions& options) {
+  TRI_TRY(check_spec(options.step));
   std::unique_ptr<Engine> engine(new Engine(std::move(model), options));
-  engine->make_plans();
-  engine->make_forecast();
+  engine->train_graph_ = lower(*engine->model_, {true, options.store});
+  engine->eval_graph_ = lower(*engine->model_, {false, false});
+  engine->parameters_ = std::make_unique<Parameters>(*engine->model_, options.forms);
+  engine->now_ = engine->lay_out(options.step);
   return engine;
 }
 
-void Engine::make_plans() {
-  train_graph_ = lower(*model_, {true, options_.store});
-  eval_graph_ = lower(*model_, {false, false});
-  parameters_ = std::make_unique<Parameters>(*model_, options_.forms);
-  train_ = plan_step(train_graph_, *parameters_, options_.step);
-  plan_curvature();
-  if (!options_.evaluates) return;
-  StepSpec spec = options_.step;
-  spec.training = false;
-  spec.ghost = 0;
-  for (;; spec.samples = (spec.samples + 1) / 2) {
-    eval_ = plan_step(eval_graph_, *parameters_, spec);
-    if (eval_.arena_bytes <= train_.arena_bytes || spec.samples == 1) return;
+Engine::Layout Engine::lay_out(const StepSpec& step) const {
+  Layout layout;
+  layout.train = plan_step(train_graph_, *parameters_, step);
+  if (options_.evaluates) {
+    StepSpec spec = step;
+    spec.training = false;
+    spec.ghost = 0;
+    spec.micros = 1;
+    spec.recompute.clear();
+    for (;; spec.samples = (spec.samples + 1) / 2) {
+      layout.eval = plan_step(eval_graph_, *parameters_, spec);
+      if (layout.eval.arena_bytes <= layout.train.arena_bytes || spec.samples == 1) break;
+    }
   }
+  layout.curvature = plan_curvature(layout.train);
+  layout.batch_bytes = BatchLayout(model_->input_shape(), step.samples).bytes;
+  layout.data_offset = padded(parameters_->bytes());
+  layout.step_offset = layout.data_offset + options_.batch_buffers * layout.batch_bytes;
+  layout.forecast = forecast_of(layout);
+  return layout;
 }
 
-// The network as evaluation sees it, stored and differentiated in fp32 whatever the table says of
-// training: what is measured is the loss, not the rounding of its gradients.
-void Engine::plan_curvature() {
-  if (options_.curvature.estimator == Estimator::kNone || options_.step.samples < 2) return;
-  StepSpec spec = options_.step;
-  spec.curvature = options_.curvature;
-  spec.ghost = 0;
-  spec.mode = StepMode::kAfter;
-  if (spec.curvature.estimator == Estimator::kFisher) spec.label_smoothing = 0.0f;
-  for (LayerFormats& row : spec.formats) row = {row.p, Format::kF32, Format::kF32, Format::kF32};
-  spec.samples = std::clamp<int64_t>(options_.curvature.samples, 2, options_.step.samples);
-  for (;; spec.samples = std::max<int64_t>(2, spec.samples / 2)) {
-    curvature_ = plan_step(eval_graph_, *parameters_, spec);
-    if (!spec.curvature.shrinks || spec.samples == 2 ||
-        curvature_.arena_bytes <= std::max(train_.arena_bytes, kSmallPass))
-      break;
-  }
-  forecast_.curvature_samples = spec.samples;
-}
-
-void Engine::make_forecast() {
-  const BatchLayout layout(model_->input_shape(), options_.step.samples);
-  data_offset_ = padded(parameters_->bytes());
-  batch_bytes_ = layout.bytes;
-  step_offset_ = data_offset_ + options_.batch_buffers * batch_bytes_;
-  forecast_.engine_peak_bytes =
-      step_offset_ + std::max({train_.arena_bytes, eval_.arena_bytes, curvature_.arena_bytes});
-  forecast_.by_kind = train_.peak_by_kind;
+Forecast Engine::forecast_of(const Layout& layout) const {
+  const StepPlan& train = layout.train;
+  Forecast forecast;
+  forecast.engine_peak_bytes =
+      layout.step_offset +
+      std::max({train.arena_bytes, layout.eval.arena_bytes, layout.curvature.arena_bytes});
+  forecast.by_kind = train.peak_by_kind;
   for (const memory::Kind kind : memory::kKinds) {
-    forecast_.by_kind[kind] = std::max(
-        {forecast_.by_kind[kind], eval_.peak_by_kind[kind], curvature_.peak_by_kind[kind]});
-    forecast_.by_kind[kind] += parameters_->by_kind()[kind];
+    forecast.by_kind[kind] = std::max({forecast.by_kind[kind], layout.eval.peak_by_kind[kind],
+                                       layout.curvature.peak_by_kind[kind]});
+    forecast.by_kind[kind] += parameters_->by_kind()[kind];
   }
-  forecast_.by_kind[memory::Kind::kData] += options_.batch_buffers * batch_bytes_;
-  forecast_.eval_samples = options_.evaluates ? eval_.spec.samples : 0;
-  forecast_.params = model_->parameter_elements();
+  forecast.by_kind[memory::Kind::kData] += options_.batch_buffers * layout.batch_bytes;
+  forecast.eval_samples = options_.evaluates ? layout.eval.spec.samples : 0;
+  forecast.curvature_samples = layout.curvature.ticks.empty() ? 0 : layout.curvature.spec.samples;
+  forecast.params = model_->parameter_elements();
   // The first layer needs no gradient of its input; every other product is done three times.
-  double macs = 3.0 * static_cast<double>(train_.macs);
+  double macs = 3.0 * static_cast<double>(train.macs);
   for (size_t i = 0; i < train_graph_.ops.size(); ++i)
-    if (train_graph_.ops[i].inputs[0] == 0 && train_.operations[i] != nullptr)
-      macs -= static_cast<double>(train_.operations[i]->needs().macs);
-  forecast_.useful_gflop = 2e-9 * macs * static_cast<double>(options_.step.samples);
+    if (train_graph_.ops[i].inputs[0] == 0 && train.operations[i] != nullptr)
+      macs -= static_cast<double>(train.operations[i]->needs().macs);
+  forecast.useful_gflop = 2e-9 * macs * static_cast<double>(train.spec.batch());
 
-  forecast_.layers.resize(static_cast<size_t>(model_->layers));
+  forecast.layers.resize(static_cast<size_t>(model_->layers));
   for (size_t p = 0; p < parameters_->size(); ++p) {
     const ParameterSlot& slot = parameters_->slot(p);
     const nn::Node& node = model_->nodes[static_cast<size_t>(slot.node)];
-    LayerForecast& layer = forecast_.layers[static_cast<size_t>(std::max(0, node.layer))];
+    LayerForecast& layer = forecast.layers[static_cast<size_t>(std::max(0, node.layer))];
     if (slot.dense) layer.name = node.name;
     layer.params += model_->parameters[p].elements();
     layer.weights_bytes += slot.weight_bytes;
     layer.state_bytes += slot.state_bytes;
   }
-  for (const Buffer& buffer : train_.buffers)
+  for (const Buffer& buffer : train.buffers)
     if (buffer.layer >= 0 && buffer.kind == memory::Kind::kActivations &&
-        buffer.end == memory::End::kSaved)
-      forecast_.layers[static_cast<size_t>(buffer.layer)].saved_bytes += buffer.bytes;
+        buffer.end == memory::End::kSaved && !buffer.again.used())
+      forecast.layers[static_cast<size_t>(buffer.layer)].saved_bytes += buffer.bytes;
+  return forecast;
 }
 
 Result<void> Engine::obtain(uint64_t seed) {
-  TRI_ASSIGN(arena_, memory::Arena::reserve(forecast_.engine_peak_bytes));
-  TRI_TRY(arena_.resize(forecast_.engine_peak_bytes));
+  const size_t bytes = now_.forecast.engine_peak_bytes;
+  TRI_ASSIGN(arena_, memory::Arena::reserve(std::max(bytes, options_.most_bytes)));
+  TRI_TRY(arena_.resize(bytes));
   seed_ = seed;
   for (const memory::Kind kind : memory::kKinds)
     if (parameters_->by_kind()[kind] > 0) bind(0, parameters_->by_kind()[kind], kind);
   measured_peak_ = std::max(measured_peak_, parameters_->bytes());
-  bind(data_offset_, options_.batch_buffers * batch_bytes_, memory::Kind::kData);
+  bind(now_.data_offset, options_.batch_buffers * now_.batch_bytes, memory::Kind::kData);
   parameters_->bind(arena_.data());
-  std::vector<float> values;
+  std::vector<float> values, room;
   for (size_t p = 0; p < parameters_->size(); ++p) {
-    values.resize(static_cast<size_t>(model_->parameters[p].elements()));
-    nn::draw_initial(*model_, p, seed, values);
-    parameters_->set(p, values);
+    parameters_->clear(p);
+    for (size_t i = 0; i < parameters_->pieces(p); ++i) {
+      const Parameters::Piece piece = parameters_->piece(p, i);
+      values.resize(piece.count);
+      nn::draw_initial(*model_, p, seed, values, piece.first);
+      parameters_->set_piece(p, i, values, room);
+    }
   }
   hypers_.assign(parameters_->size(), optim::Hyper{});
   coefficients_.resize(parameters_->size());
+  scales_.assign(static_cast<size_t>(model_->layers), LayerScales{});
+  reserve_rooms();
+  return {};
+}
+
+// All that a step fills, so that none allocates.
+void Engine::reserve_rooms() {
   report_.gradients.resize(parameters_->size());
   report_.saved.resize(std::max(train_graph_.tensors.size(), eval_graph_.tensors.size()));
   report_.passed.resize(report_.saved.size());
   size_t most = 1;
   for (const LoweredOp& op : train_graph_.ops) most = std::max(most, op.inputs.size() + 1);
-  tick_ns_.reserve(std::max({train_.ticks.size(), eval_.ticks.size(), curvature_.ticks.size()}));
-  if (forecast_.curvature_samples > 0) prepare_curvature();
+  // Exact clipping runs a step's ticks twice.
+  tick_ns_.reserve(std::max(
+      {2 * now_.train.ticks.size(), now_.eval.ticks.size(), 2 * now_.curvature.ticks.size()}));
+  if (forecast().curvature_samples > 0) prepare_curvature();
   sources_.reserve(most);
   sinks_.reserve(most);
+}
+
+Result<Forecast> Engine::price(const StepSpec& spec) const {
+  TRI_TRY(check_spec(spec));
+  return lay_out(spec).forecast;
+}
+
+Result<void> Engine::replan(const StepSpec& spec) {
+  TRI_TRY(check_spec(spec));
+  if (spec == now_.train.spec) return {};
+  Layout next = lay_out(spec);
+  TRI_TRY(arena_.resize(next.forecast.engine_peak_bytes));
+  ledger_.unbind(memory::Kind::kData, options_.batch_buffers * now_.batch_bytes);
+  now_ = std::move(next);
+  bind(now_.data_offset, options_.batch_buffers * now_.batch_bytes, memory::Kind::kData);
+  last_ = nullptr;
+  reserve_rooms();
   return {};
 }
 
 BatchRoom Engine::batch(size_t buffer) {
   TRI_CHECK(buffer < options_.batch_buffers, "buffer {}", buffer);
-  const auto samples = static_cast<size_t>(options_.step.samples);
-  const BatchLayout layout(model_->input_shape(), options_.step.samples);
-  std::byte* first = arena_.data() + data_offset_ + buffer * batch_bytes_;
+  const auto samples = static_cast<size_t>(spec().samples);
+  const BatchLayout layout(model_->input_shape(), spec().samples);
+  std::byte* first = arena_.data() + now_.data_offset + buffer * now_.batch_bytes;
   return {{reinterpret_cast<float*>(first + layout.x),
            samples * static_cast<size_t>(model_->input_shape().elements())},
           {reinterpret_cast<int32_t*>(first + layout.labels), samples},
@@ -170,86 +195,82 @@ void Engine::bind(size_t offset, size_t bytes, memory::Kind kind) {
   measured_peak_ = std::max(measured_peak_, offset + bytes);
 }
 
-const StepReport& Engine::train(size_t buffer, uint64_t step, base::ThreadPool& pool) {
+const StepReport& Engine::train(size_t buffer, const StepOrder& order, base::ThreadPool& pool) {
+  TRI_CHECK(order.micro >= 0 && order.micro < spec().micros, "micro-batch {} of {}", order.micro,
+            spec().micros);
+  const double inverse_scale = 1.0 / double{order.loss_scale};
   for (size_t p = 0; p < hypers_.size(); ++p) {
-    hypers_[p].step = static_cast<int64_t>(step);
-    coefficients_[p] = optim::coefficients(options_.step.rule, hypers_[p]);
+    optim::Hyper hyper = hypers_[p];
+    hyper.step = static_cast<int64_t>(order.step);
+    hyper.grad_scale *= inverse_scale;
+    coefficients_[p] = optim::coefficients(spec().rule, hyper);
   }
-  return run(train_, buffer, step, pool);
+  if (order.micro == 0) report_.clear();
+  StepRun context = context_of(now_.train);
+  context.step = order.step;
+  context.micro = order.micro;
+  context.grad_scale = order.loss_scale / static_cast<float>(spec().batch());
+  context.inverse_scale = static_cast<float>(inverse_scale);
+  phases_ = {};
+  tick_ns_.clear();
+  const bool twice =
+      spec().clip == Clip::kExact && spec().mode == StepMode::kFused && spec().micros == 1;
+  if (twice) {
+    context.part = Pass::kMeasure;
+    run(context, buffer, pool);
+    clip_exactly(context);
+    context.part = Pass::kApply;
+  }
+  run(context, buffer, pool);
+  if (order.micro + 1 == spec().micros)
+    for (optim::GradStats& stats : report_.gradients) stats.scale(inverse_scale);
+  return report_;
 }
 
 const StepReport& Engine::evaluate(size_t buffer, int64_t count, base::ThreadPool& pool) {
-  TRI_CHECK(count >= 1 && count <= forecast_.eval_samples, "count {}", count);
-  if (count != eval_.spec.samples) {
-    StepSpec spec = eval_.spec;
+  TRI_CHECK(count >= 1 && count <= forecast().eval_samples, "count {}", count);
+  if (count != now_.eval.spec.samples) {
+    StepSpec spec = now_.eval.spec;
     spec.samples = count;
-    eval_ = plan_step(eval_graph_, *parameters_, spec);
+    now_.eval = plan_step(eval_graph_, *parameters_, spec);
   }
-  return run(eval_, buffer, 0, pool);
+  report_.clear();
+  StepRun context = context_of(now_.eval);
+  phases_ = {};
+  tick_ns_.clear();
+  run(context, buffer, pool);
+  return report_;
 }
 
-// Everything the pass and its report need outside the arena.
-void Engine::prepare_curvature() {
-  const CurvatureSpec& spec = curvature_.spec.curvature;
-  solver_ = std::make_unique<SymmetricEigen>(curvature_.spec.samples);
-  curvature_report_.samples = curvature_.spec.samples;
-  curvature_report_.layers.resize(static_cast<size_t>(model_->layers));
-  for (LayerCurvature& layer : curvature_report_.layers) layer.eigenvalues.resize(spec.top);
-  curvature_report_.noise.squared_norms.resize(static_cast<size_t>(curvature_.spec.samples));
-  if (spec.estimator == Estimator::kHessian)
-    measuring_.probe.replaced.assign(parameters_->size(), nullptr);
-}
-
-const CurvatureReport& Engine::curvature(size_t buffer, int64_t count, uint64_t step,
-                                         base::ThreadPool& pool) {
-  TRI_CHECK(count >= 2 && count <= forecast_.curvature_samples, "count {}", count);
-  if (count != curvature_.spec.samples) {
-    StepSpec spec = curvature_.spec;
-    spec.samples = count;
-    curvature_ = plan_step(eval_graph_, *parameters_, spec);
-    prepare_curvature();
-  }
-  const CurvatureSpec& spec = curvature_.spec.curvature;
-  measuring_.true_labels = false;
-  measuring_.solver = solver_.get();
-  measuring_.report = &curvature_report_;
-  run(curvature_, buffer, step, pool);
-  if (spec.estimator == Estimator::kFisher && spec.noise) {
-    measuring_.true_labels = true;
-    run(curvature_, buffer, step, pool);
-  }
-  return curvature_report_;
-}
-
-const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step,
-                              base::ThreadPool& pool) {
-  TRI_CHECK(pool.threads() <= plan.spec.threads, "planned for {} threads", plan.spec.threads);
-  const BatchRoom room = batch(buffer);
+StepRun Engine::context_of(const StepPlan& plan) {
   StepRun context;
   context.plan = &plan;
   context.parameters = parameters_.get();
-  context.pool = &pool;
-  context.region = arena_.data() + step_offset_;
-  context.batch = {room.x.data(), room.labels.data(), room.samples.data()};
-  // Per-sample gradients are those of the sum of losses.
-  const bool sums = plan.spec.curvature.estimator == Estimator::kFisher;
-  context.grad_scale = sums ? 1.0f : 1.0f / static_cast<float>(plan.spec.samples);
+  context.region = arena_.data() + now_.step_offset;
   context.seed = seed_;
-  context.step = step;
   context.coefficients = coefficients_.data();
   context.hypers = hypers_.data();
+  context.scales = scales_.data();
   context.report = &report_;
   context.sources = &sources_;
   context.sinks = &sinks_;
   context.curvature = &measuring_;
-  std::ranges::fill(report_.passed, ops::StoreCounts{});
+  return context;
+}
+
+void Engine::run(StepRun& context, size_t buffer, base::ThreadPool& pool) {
+  const StepPlan& plan = *context.plan;
+  TRI_CHECK(pool.threads() <= plan.spec.threads, "planned for {} threads", plan.spec.threads);
+  const BatchRoom room = batch(buffer);
+  context.pool = &pool;
+  context.batch = {room.x.data(), room.labels.data(), room.samples.data()};
   std::array<int64_t, 3> spent{};
-  tick_ns_.clear();
   int64_t before = base::now_ns();
-  for (const Tick& tick : plan.ticks) {
+  for (context.tick = 0; context.tick < plan.ticks.size(); ++context.tick) {
+    const Tick& tick = plan.ticks[context.tick];
     for (const int b : tick.begins) {
       const Buffer& made = plan.buffers[static_cast<size_t>(b)];
-      bind(step_offset_ + made.offset, made.bytes, made.kind);
+      bind(now_.step_offset + made.at(context.tick).offset, made.bytes, made.kind);
     }
     tick.run(context);
     for (const int b : tick.ends) {
@@ -261,17 +282,18 @@ const StepReport& Engine::run(const StepPlan& plan, size_t buffer, uint64_t step
     tick_ns_.push_back(after - before);
     before = after;
   }
-  phases_ = {1e-9 * static_cast<double>(spent[0]), 1e-9 * static_cast<double>(spent[1]),
-             1e-9 * static_cast<double>(spent[2])};
+  phases_.forward += 1e-9 * static_cast<double>(spent[0]);
+  phases_.backward += 1e-9 * static_cast<double>(spent[1]);
+  phases_.update += 1e-9 * static_cast<double>(spent[2]);
   last_ = &plan;
-  return report_;
 }
 
 void Engine::logits(std::span<float> out) const {
   TRI_CHECK(last_ != nullptr);
   StepRun context;
   context.plan = last_;
-  context.region = const_cast<std::byte*>(arena_.data()) + step_offset_;
+  context.region = const_cast<std::byte*>(arena_.data()) + now_.step_offset;
+  context.scales = scales_.data();
   context.parameters = parameters_.get();
   const int64_t classes = model_->classes();
   TRI_CHECK(out.size() == static_cast<size_t>(last_->spec.samples * classes));
@@ -281,13 +303,14 @@ void Engine::logits(std::span<float> out) const {
 }
 
 void Engine::gradient(size_t parameter, std::span<float> out) const {
-  TRI_CHECK(!options_.step.update && train_.gradients[parameter] >= 0);
+  const StepPlan& train = now_.train;
+  TRI_CHECK(!train.spec.update && train.gradients[parameter] >= 0);
   const ParameterSlot& slot = parameters_->slot(parameter);
-  const Buffer& kept = train_.buffers[static_cast<size_t>(train_.gradients[parameter])];
+  const Buffer& kept = train.buffers[static_cast<size_t>(train.gradients[parameter])];
   const int layer = model_->nodes[static_cast<size_t>(slot.node)].layer;
   std::vector<float> stored(slot.count);
-  simd::decode(slot.dense ? train_.formats(layer).gp : Format::kF32,
-               arena_.data() + step_offset_ + kept.offset, stored.data(), stored.size());
+  simd::decode(slot.dense ? train.formats(layer).gp : Format::kF32,
+               arena_.data() + now_.step_offset + kept.life.offset, stored.data(), stored.size());
   if (slot.dense)
     ops::unpack_weights(slot.geometry, stored.data(), out.data());
   else

@@ -22,6 +22,7 @@ struct EngineOptions {
   bool store = false;        // see LoweringOptions::store
   size_t batch_buffers = 2;  // one is trained on while the next is filled
   bool evaluates = true;     // plan evaluation too, in the same region
+  size_t most_bytes = 0;     // up to which replan() may grow; 0: not beyond the first plan
   CurvatureSpec curvature;   // plan its passes too, in the same region
 };
 
@@ -51,6 +52,13 @@ struct BatchRoom {
   std::span<uint64_t> samples;  // (N)
 };
 
+// What changes from step to step.
+struct StepOrder {
+  uint64_t step = 1;        // counts updates from 1
+  float loss_scale = 1.0f;  // a power of two; multiplies gradients on their way, not their effect
+  int64_t micro = 0;        // of StepSpec::micros, in order
+};
+
 struct PhaseSeconds {
   double forward = 0, backward = 0, update = 0;
 };
@@ -61,9 +69,10 @@ class Engine {
   static Result<std::unique_ptr<Engine>> plan(std::shared_ptr<const nn::Model> model,
                                               const EngineOptions& options);
 
-  const Forecast& forecast() const { return forecast_; }
-  const StepPlan& step_plan() const { return train_; }
+  const Forecast& forecast() const { return now_.forecast; }
+  const StepPlan& step_plan() const { return now_.train; }
   const nn::Model& model() const { return *model_; }
+  const std::shared_ptr<const nn::Model>& shared_model() const { return model_; }
 
   // Takes the memory and zeroes it; draws the initial values of all parameters.
   Result<void> obtain(uint64_t seed);
@@ -71,11 +80,22 @@ class Engine {
   Parameters& parameters() { return *parameters_; }
   BatchRoom batch(size_t buffer);
 
+  // Between steps: another batch, precision table, number of micro-batches or recomputation.
+  // Parameters, state and running statistics stay where they are; the contents of the batch rooms
+  // are lost and their addresses change. Fails with kInvalid as plan() does, or with kDoesNotFit if
+  // the system has no more memory; everything is then as before.
+  Result<void> replan(const StepSpec& spec);
+  // What replan() would need. Costs a few milliseconds and takes nothing.
+  Result<Forecast> price(const StepSpec& spec) const;
+  const StepSpec& spec() const { return now_.train.spec; }
+  const Lowered& lowered() const { return train_graph_; }
+
   // The numbers of the next update, one per parameter; the caller edits them between steps.
   std::span<optim::Hyper> hypers() { return hypers_; }
+  std::span<LayerScales> scales() { return scales_; }  // one per layer, likewise
 
-  // One training step on the batch in `buffer`; `step` counts from 1.
-  const StepReport& train(size_t buffer, uint64_t step, base::ThreadPool& pool);
+  // One micro-batch of a training step, on the batch in `buffer`; with the last one weights step.
+  const StepReport& train(size_t buffer, const StepOrder& order, base::ThreadPool& pool);
 
   // Loss and ranks of the first `count` <= eval_samples samples in `buffer`, statistics frozen.
   const StepReport& evaluate(size_t buffer, int64_t count, base::ThreadPool& pool);
@@ -98,27 +118,36 @@ class Engine {
   std::span<const int64_t> tick_ns() const { return tick_ns_; }
 
  private:
+  // All that follows from a StepSpec.
+  struct Layout {
+    StepPlan train, eval;
+    StepPlan curvature;  // no ticks: none
+    Forecast forecast;
+    size_t data_offset = 0, batch_bytes = 0, step_offset = 0;
+  };
+
   Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& options);
-  void make_plans();
-  void plan_curvature();
+  Layout lay_out(const StepSpec& spec) const;
+  Forecast forecast_of(const Layout& layout) const;
+  void reserve_rooms();
+  StepPlan plan_curvature(const StepPlan& train) const;
   void prepare_curvature();
-  void make_forecast();
-  const StepReport& run(const StepPlan& plan, size_t buffer, uint64_t step, base::ThreadPool& pool);
+  void run(StepRun& context, size_t buffer, base::ThreadPool& pool);
+  StepRun context_of(const StepPlan& plan);
   void bind(size_t offset, size_t bytes, memory::Kind kind);
 
   std::shared_ptr<const nn::Model> model_;
   EngineOptions options_;
   Lowered train_graph_, eval_graph_;
   std::unique_ptr<Parameters> parameters_;
-  StepPlan train_, eval_, curvature_;
-  Forecast forecast_;
-  size_t data_offset_ = 0, batch_bytes_ = 0, step_offset_ = 0;
+  Layout now_;
   memory::Arena arena_;
   memory::Ledger ledger_;
   size_t measured_peak_ = 0;
   uint64_t seed_ = 0;
   std::vector<optim::Hyper> hypers_;
   std::vector<optim::Coefficients> coefficients_;
+  std::vector<LayerScales> scales_;
   StepReport report_;
   CurvatureReport curvature_report_;
   std::unique_ptr<SymmetricEigen> solver_;

@@ -72,26 +72,62 @@ void Parameters::bind(std::byte* region) {
   }
 }
 
-void Parameters::set(size_t index, std::span<const float> values) {
+size_t Parameters::pieces(size_t index) const {
+  return slots_[index].dense ? ops::weight_pieces(slots_[index].geometry) : 1;
+}
+
+Parameters::Piece Parameters::piece(size_t index, size_t which) const {
+  if (!slots_[index].dense) return {0, static_cast<size_t>(model_->parameters[index].elements())};
+  const ops::WeightPiece piece = ops::weight_piece(slots_[index].geometry, which);
+  return {static_cast<size_t>(piece.oihw), static_cast<size_t>(piece.count)};
+}
+
+size_t Parameters::largest_piece() const {
+  size_t most = 0;
+  for (const ParameterSlot& slot : slots_)
+    most =
+        std::max(most, slot.dense ? static_cast<size_t>(ops::weight_piece(slot.geometry, 0).padded)
+                                  : slot.count);
+  return most;
+}
+
+void Parameters::set_piece(size_t index, size_t which, std::span<const float> values,
+                           std::vector<float>& room) {
   const ParameterSlot& slot = slots_[index];
+  TRI_CHECK(values.size() == piece(index, which).count);
+  if (!slot.dense) return optim::write_weights(slot.storage, 0, values);
+  const ops::WeightPiece piece = ops::weight_piece(slot.geometry, which);
+  room.resize(static_cast<size_t>(piece.padded));
+  ops::pack_piece(slot.geometry, which, values.data(), room.data());
+  optim::write_weights(slot.storage, static_cast<size_t>(piece.stored), room);
+}
+
+void Parameters::get_piece(size_t index, size_t which, std::span<float> values,
+                           std::vector<float>& room) const {
+  const ParameterSlot& slot = slots_[index];
+  TRI_CHECK(values.size() == piece(index, which).count);
+  if (!slot.dense) return optim::read_weights(slot.storage, 0, values);
+  const ops::WeightPiece piece = ops::weight_piece(slot.geometry, which);
+  room.resize(static_cast<size_t>(piece.padded));
+  optim::read_weights(slot.storage, static_cast<size_t>(piece.stored), room);
+  ops::unpack_piece(slot.geometry, which, room.data(), values.data());
+}
+
+void Parameters::clear(size_t index) { optim::clear_storage(slots_[index].storage); }
+
+void Parameters::set(size_t index, std::span<const float> values) {
   TRI_CHECK(values.size() == static_cast<size_t>(model_->parameters[index].elements()));
-  std::vector<float> stored(slot.count, 0.0f);
-  if (slot.dense)
-    ops::pack_weights(slot.geometry, values.data(), stored.data());
-  else
-    std::ranges::copy(values, stored.begin());
-  optim::init_storage(slot.storage, stored);
+  clear(index);
+  std::vector<float> room;
+  for (size_t i = 0; i < pieces(index); ++i)
+    set_piece(index, i, values.subspan(piece(index, i).first, piece(index, i).count), room);
 }
 
 void Parameters::get(size_t index, std::span<float> values) const {
-  const ParameterSlot& slot = slots_[index];
   TRI_CHECK(values.size() == static_cast<size_t>(model_->parameters[index].elements()));
-  std::vector<float> stored(slot.count);
-  optim::read_weights(slot.storage, 0, stored);
-  if (slot.dense)
-    ops::unpack_weights(slot.geometry, stored.data(), values.data());
-  else
-    std::copy_n(stored.begin(), values.size(), values.begin());
+  std::vector<float> room;
+  for (size_t i = 0; i < pieces(index); ++i)
+    get_piece(index, i, values.subspan(piece(index, i).first, piece(index, i).count), room);
 }
 
 ops::Weights Parameters::weights(size_t index, numeric::Format working) const {

@@ -55,8 +55,23 @@ class Parameters {
   const ParameterSlot& slot(size_t index) const { return slots_[index]; }
   const nn::Model& model() const { return *model_; }
 
-  // In PyTorch's order. REQUIRES: values.size() == the parameter's elements. set() clears the
-  // state.
+  // A parameter passes in and out in pieces, so that no copy of the whole is ever needed: runs of
+  // elements in PyTorch's order, piece after piece.
+  struct Piece {
+    size_t first = 0, count = 0;
+  };
+  size_t pieces(size_t index) const;
+  Piece piece(size_t index, size_t which) const;
+  size_t largest_piece() const;  // elements, padding included
+  // REQUIRES: values.size() == piece(index, which).count. `room` grows to what a piece needs.
+  void set_piece(size_t index, size_t which, std::span<const float> values,
+                 std::vector<float>& room);
+  void get_piece(size_t index, size_t which, std::span<float> values,
+                 std::vector<float>& room) const;
+  // Zeroes weights and state.
+  void clear(size_t index);
+
+  // The whole parameter. REQUIRES: values.size() == its elements. set() clears the state.
   void set(size_t index, std::span<const float> values);
   void get(size_t index, std::span<float> values) const;
 

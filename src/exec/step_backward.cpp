@@ -19,14 +19,16 @@ void StepBuilder::backward() {
     for (const int input : op.inputs) wants = wants || wants_grad(input);
     wants_grad_[static_cast<size_t>(op.output)] = wants;
   }
+  auto segment = plan_.spec.recompute.rbegin();
   for (size_t index = graph_.ops.size(); index-- > 0;) {
     op_ = static_cast<int>(index);
+    if (segment != plan_.spec.recompute.rend() && segment->last == op_) make_again(*segment++);
     if (wants_grad(graph_.ops[index].output)) backward_op(index);
   }
   op_ = -1;
   if (plan_.spec.measures())
     measure_report();
-  else if (plan_.spec.mode == StepMode::kAfter)
+  else if (!fused())
     update_after();
 }
 
@@ -61,8 +63,7 @@ void StepBuilder::backward_op(size_t index) {
     keep(weight, grads.gamma);
     keep(bias, grads.beta);
   };
-  step_vectors(node.weight, node.bias, node.name,
-               plan_.spec.mode == StepMode::kAfter ? Run(gradients) : Run(),
+  step_vectors(node.weight, node.bias, node.name, keeps_gradients() ? Run(gradients) : Run(),
                plan_.norms[static_cast<size_t>(norm)].grads);
 }
 
@@ -99,16 +100,30 @@ void StepBuilder::norm_backward(int norm) {
       made.plan->shared_bytes() + plan_.spec.threads * made.plan->worker_bytes(), tensor(t).layer);
   const std::string& name =
       graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)].name;
-  add_tick(name + " backward", Phase::kBackward, [norm, t, memory](StepRun& run) {
-    const ops::NormPlan& plan = *run.plan->norms[static_cast<size_t>(norm)].plan;
-    const ops::NormGrads grads = run.norm_grads(norm);
-    const int64_t padding = (plan.channels + 31) / 32 * 32 - plan.channels;
-    std::fill_n(grads.gamma + plan.channels, padding, 0.0f);
-    std::fill_n(grads.beta + plan.channels, padding, 0.0f);
-    run.report->passed[static_cast<size_t>(t)] += ops::norm_backward(
-        plan, run.grad_source(t, true), run.norm_batch(norm), run.norm_params(norm), grads,
-        run.plan->norms[static_cast<size_t>(norm)].rewrites, run.at(memory), *run.pool);
-  });
+  const nn::Node& node =
+      graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)];
+  if (keeps_gradients())
+    for (const int parameter : {node.weight, node.bias}) keep_gradient(parameter, Format::kF32, -1);
+  add_tick(name + " backward", Phase::kBackward,
+           [norm, t, memory, weight = node.weight, bias = node.bias](StepRun& run) {
+             const ops::NormPlan& plan = *run.plan->norms[static_cast<size_t>(norm)].plan;
+             const ops::NormGrads grads = run.norm_grads(norm);
+             const auto open = [&run](int parameter, float* sums) {
+               const auto p = static_cast<size_t>(parameter);
+               const size_t count = run.parameters->slot(p).count;
+               if (run.first_micro())
+                 std::fill_n(sums, count, 0.0f);
+               else
+                 std::copy_n(run.floats(run.plan->gradients[p]), count, sums);
+             };
+             open(weight, grads.gamma);
+             open(bias, grads.beta);
+             run.note_passed(
+                 t, ops::norm_backward(plan, run.grad_source(t, true), run.norm_batch(norm),
+                                       run.norm_params(norm), grads,
+                                       run.plan->norms[static_cast<size_t>(norm)].rewrites,
+                                       run.at(memory), *run.pool));
+           });
 }
 
 // Note [Shared gradients]. A sum hands its gradient on unchanged, so its inputs may use its buffer
@@ -168,8 +183,7 @@ void StepBuilder::add_backward(size_t index) {
              pass.scratch = run.at(memory);
              pass.output_grad = run.grad_source(output);
              pass.input_grads = *run.sinks;
-             run.report->passed[static_cast<size_t>(output)] +=
-                 run.plan->operations[index]->backward_data(pass);
+             run.note_passed(output, run.plan->operations[index]->backward_data(pass));
            });
 }
 
@@ -191,17 +205,19 @@ void StepBuilder::scale_backward(size_t index) {
            [index, x, f, tiles, accumulate_x, accumulate_f, memory](StepRun& run) {
              const LoweredTensor& out =
                  run.graph().tensors[static_cast<size_t>(run.graph().ops[index].output)];
-             run.report->passed[static_cast<size_t>(x)] += ops::channel_scale_backward(
-                 tiles, run.grad_source(run.graph().ops[index].output), run.source(x),
-                 run.floats(run.plan->factors[static_cast<size_t>(out.factor)]),
-                 run.grad_sink(x, accumulate_x), run.grad_sink(f, accumulate_f), run.at(memory),
-                 *run.pool);
+             run.note_passed(
+                 x, ops::channel_scale_backward(
+                        tiles, run.grad_source(run.graph().ops[index].output), run.source(x),
+                        run.floats(run.plan->factors[static_cast<size_t>(out.factor)]),
+                        run.grad_sink(x, accumulate_x), run.grad_sink(f, accumulate_f),
+                        run.at(memory), *run.pool));
            });
 }
 
 void StepBuilder::data_backward(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   bool wanted = false;
+  joined_.clear();
   for (const int input : op.inputs) wanted = wanted || wants_grad(input);
   if (!wanted) return;
   std::vector<std::pair<int, bool>> sinks;  // (tensor or -1, accumulate)
@@ -215,6 +231,10 @@ void StepBuilder::data_backward(size_t index) {
     const bool partial = op.kind == OpKind::kSplit;
     if (partial && !there) cleared.push_back(slots(input).grad);
     sinks.emplace_back(input, there || partial);
+  }
+  if (operation(index)->needs().data_with_weights && !plan_.spec.measures()) {
+    joined_ = sinks;  // weights_backward() does both
+    return;
   }
   touch_grad(op.output);
   touch(plan_.saved[index]);
@@ -238,139 +258,8 @@ void StepBuilder::data_backward(size_t index) {
       const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
       if (node.weight >= 0) pass.weights = run.weights(node);
     }
-    run.report->passed[static_cast<size_t>(lowered.inputs[0])] +=
-        run.plan->operations[index]->backward_data(pass);
+    run.note_passed(lowered.inputs[0], run.plan->operations[index]->backward_data(pass));
   });
-}
-
-void StepBuilder::weights_backward(size_t index) {
-  const LoweredOp& op = graph_.ops[index];
-  const nn::Node& node = *node_of(op);
-  const ops::Needs& needs = operation(index)->needs();
-  const auto weight = static_cast<size_t>(node.weight);
-  const size_t count = parameters_.slot(weight).count;
-  const bool fused = plan_.spec.mode == StepMode::kFused;
-  const Format gp = plan_.formats(node.layer).gp;
-  const bool trusted = fused && optim::needs_norms(plan_.spec.rule);
-  if (!fused) {
-    plan_.gradients[weight] =
-        add_buffer(parameters_.model().parameters[weight].name + "/gradient",
-                   count * numeric::storage_bytes(gp), Kind::kGradients, End::kSaved, node.layer);
-    touch(plan_.gradients[weight]);
-  }
-  int bias_grad = -1;
-  if (node.bias >= 0) {
-    const auto bias = static_cast<size_t>(node.bias);
-    bias_grad = add_buffer(parameters_.model().parameters[bias].name + "/gradient",
-                           parameters_.slot(bias).count * sizeof(float),
-                           fused ? Kind::kScratch : Kind::kGradients,
-                           fused ? End::kTransient : End::kSaved, node.layer);
-    touch(bias_grad);
-    if (!fused) plan_.gradients[bias] = bias_grad;
-  }
-  for (const int input : op.inputs) touch_value(input);
-  touch_grad(op.output);
-  // The sums of a layer that is packed in several chunks; kept gradients in fp32 serve as well.
-  const bool own_partial = needs.whole_gradient && (fused || gp != Format::kF32);
-  const int partial = own_partial || trusted ? scratch(count * sizeof(float), node.layer) : -1;
-  const int stats =
-      fused && !trusted ? scratch(needs.gradient_parts * sizeof(optim::GradStats), node.layer) : -1;
-  const int memory =
-      scratch(std::max(needs.weights_scratch,
-                       trusted ? update_scratch_bytes(count, plan_.spec.threads) : 0),
-              node.layer);
-  add_tick(
-      op.name + " weights", Phase::kBackward,
-      [index, weight, gp, fused, trusted, partial, stats, memory, bias_grad](StepRun& run) {
-        const LoweredOp& lowered = run.graph().ops[index];
-        ops::Operation& operation = *run.plan->operations[index];
-        run.sources->clear();
-        for (const int input : lowered.inputs) run.sources->push_back(run.source(input));
-        ops::PassArguments pass;
-        pass.pool = run.pool;
-        pass.scratch = memory_of(run, memory);
-        pass.inputs = *run.sources;
-        pass.output_grad = run.grad_source(lowered.output);
-        if (bias_grad >= 0) {
-          pass.bias_grad = run.floats(bias_grad);
-          std::memset(pass.bias_grad, 0, run.plan->buffers[static_cast<size_t>(bias_grad)].bytes);
-        }
-        const int kept = run.plan->gradients[weight];
-        pass.partial = run.floats(partial >= 0 ? partial : kept >= 0 ? kept : memory);
-        if (trusted) {
-          KeepRounded keep(run.floats(partial), gp);
-          pass.consumer = &keep;
-          operation.backward_weights(pass);
-          update_parameter(run, weight, pass.partial, Format::kF32, run.at(memory));
-        } else if (fused) {
-          FusedUpdate update(run, weight, gp, reinterpret_cast<optim::GradStats*>(run.at(stats)));
-          pass.consumer = &update;
-          operation.backward_weights(pass);
-          update.finish(operation.needs().gradient_parts);
-        } else {
-          KeepGradient keep(run.at(kept), gp);
-          pass.consumer = &keep;
-          operation.backward_weights(pass);
-        }
-      });
-  if (node.bias >= 0) step_vectors(-1, node.bias, node.name, {}, bias_grad);
-}
-
-// Biases and norm parameters step by a gradient that lies in `buffer`: a bias at its start, gamma
-// and beta as NormGrads has them. With the step after, `gradients` copies them to where they are
-// kept.
-void StepBuilder::step_vectors(int weight, int bias, const std::string& name, const Run& gradients,
-                               int buffer) {
-  if (plan_.spec.mode == StepMode::kAfter) {
-    if (!gradients) return;  // the bias of a weight layer was written where it is kept
-    for (const int parameter : {weight, bias}) {
-      const auto p = static_cast<size_t>(parameter);
-      plan_.gradients[p] =
-          add_buffer(parameters_.model().parameters[p].name + "/gradient",
-                     parameters_.slot(p).count * sizeof(float), Kind::kGradients, End::kSaved, -1);
-      touch(plan_.gradients[p]);
-    }
-    touch(buffer);
-    add_tick(name + " gradients", Phase::kBackward, gradients);
-    return;
-  }
-  touch(buffer);
-  int norm = -1;
-  for (size_t n = 0; n < plan_.norms.size(); ++n)
-    if (plan_.norms[n].grads == buffer) norm = static_cast<int>(n);
-  size_t count = 0;
-  for (const int parameter : {weight, bias})
-    if (parameter >= 0)
-      count = std::max(count, parameters_.slot(static_cast<size_t>(parameter)).count);
-  const int memory = scratch(update_scratch_bytes(count, plan_.spec.threads), -1);
-  add_tick(name + " update", Phase::kUpdate, [weight, bias, buffer, norm, memory](StepRun& run) {
-    const float* weight_grad = norm >= 0 ? run.norm_grads(norm).gamma : nullptr;
-    const float* bias_grad = norm >= 0 ? run.norm_grads(norm).beta : run.floats(buffer);
-    if (weight >= 0)
-      update_parameter(run, static_cast<size_t>(weight), weight_grad, Format::kF32, run.at(memory));
-    update_parameter(run, static_cast<size_t>(bias), bias_grad, Format::kF32, run.at(memory));
-  });
-}
-
-void StepBuilder::update_after() {
-  if (!plan_.spec.update) {
-    for (const int buffer : plan_.gradients) touch(buffer);
-    touch_value(graph_.logits);
-    add_tick("kept", Phase::kUpdate, [](StepRun&) {});
-    return;
-  }
-  for (size_t p = 0; p < parameters_.size(); ++p) {
-    if (plan_.gradients[p] < 0) continue;
-    const ParameterSlot& slot = parameters_.slot(p);
-    const int layer = graph_.model->nodes[static_cast<size_t>(slot.node)].layer;
-    const Format format = slot.dense ? plan_.formats(layer).gp : Format::kF32;
-    touch(plan_.gradients[p]);
-    const int memory = scratch(update_scratch_bytes(slot.count, plan_.spec.threads), -1);
-    add_tick(parameters_.model().parameters[p].name + " update", Phase::kUpdate,
-             [p, format, memory](StepRun& run) {
-               update_parameter(run, p, run.at(run.plan->gradients[p]), format, run.at(memory));
-             });
-  }
 }
 
 }  // namespace tri::exec

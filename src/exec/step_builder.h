@@ -28,8 +28,9 @@ class StepBuilder {
   int add_buffer(std::string name, size_t bytes, memory::Kind kind, memory::End end, int layer);
   size_t now() const { return plan_.ticks.size(); }  // the tick being built
   void touch(int buffer);
-  void touch_value(int t);  // everything that reading tensor t needs
-  void touch_grad(int t);   // everything that reading the gradient of the stored t needs
+  void hold(int buffer) { held_.push_back(buffer); }  // alive in all ticks
+  void touch_value(int t);                            // everything that reading tensor t needs
+  void touch_grad(int t);  // everything that reading the gradient of the stored t needs
   int scratch(size_t bytes, int layer);  // for this tick only; -1 for none
   void add_tick(std::string name, Phase phase, Run run);
   static std::byte* memory_of(const StepRun& run, int buffer) {
@@ -39,7 +40,9 @@ class StepBuilder {
   void make_operations();
   void make_tensors();
   void forward();
-  void forward_op(size_t index);
+  void forward_op(size_t index, bool again = false);
+  void drop_tensors();
+  void make_again(const Segment& segment);
   void scale_factors(const LoweredOp& op);
   void norm_forward(int norm);
   void loss();
@@ -79,6 +82,15 @@ class StepBuilder {
   bool open_grad(int t);
   bool rewrites_grad(int t) const;
   bool may_alias(size_t add, int input, const std::vector<int>& aliased) const;
+  // Sums wait for the next micro-batch.
+  bool accumulates() const { return plan_.spec.micros > 1; }
+  // Weights step as their gradient comes; exact clipping can wait where the sums are kept anyway.
+  bool fused() const {
+    return plan_.spec.mode == StepMode::kFused &&
+           !(accumulates() && plan_.spec.clip == Clip::kExact);
+  }
+  bool keeps_gradients() const { return !fused() || accumulates(); }
+  int keep_gradient(int parameter, Format format, int layer);
 
   void place();
 
@@ -86,11 +98,16 @@ class StepBuilder {
   const Parameters& parameters_;
   StepPlan plan_;
   std::vector<bool> wants_grad_;  // by tensor
-  int op_ = -1;                   // whose ticks are being built
+  std::vector<bool> dropped_;     // by buffer: given up after forward, made again for backward
+  std::vector<int> held_;         // buffers
+  bool in_backward_ = false;
+  int op_ = -1;  // whose ticks are being built
   struct {
     std::shared_ptr<std::vector<LayerVector>> layers;
     std::array<int, 4> rooms;  // buffers of power iteration
   } hessian_;
+  // Gradients (tensor, accumulate) that the weights' tick of the op at hand writes as well.
+  std::vector<std::pair<int, bool>> joined_;
 };
 
 }  // namespace tri::exec

@@ -1,6 +1,7 @@
 #include "exec/step_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "exec/step_builder.h"
@@ -27,6 +28,7 @@ StepBuilder::StepBuilder(const Lowered& graph, const Parameters& parameters, con
   plan_.gradients.assign(parameters.size(), -1);
   TRI_CHECK(spec.formats.empty() ||
             spec.formats.size() == static_cast<size_t>(graph.model->layers));
+  TRI_CHECK(spec.micros >= 1 && (spec.update || spec.micros == 1), "micros = {}", spec.micros);
 }
 
 StepPlan StepBuilder::build() && {
@@ -37,7 +39,10 @@ StepPlan StepBuilder::build() && {
   op_ = -1;
   if (plan_.spec.curvature.estimator == Estimator::kFisher) fisher_labels();
   loss();
-  if (plan_.spec.training) backward();
+  if (plan_.spec.training) {
+    in_backward_ = true;
+    backward();
+  }
   place();
   return std::move(plan_);
 }
@@ -60,8 +65,11 @@ int StepBuilder::add_buffer(std::string name, size_t bytes, Kind kind, End end, 
 void StepBuilder::touch(int buffer) {
   if (buffer < 0) return;
   Buffer& b = plan_.buffers[static_cast<size_t>(buffer)];
-  b.first = std::min(b.first, now());
-  b.last = std::max(b.last, now());
+  const auto index = static_cast<size_t>(buffer);
+  const bool again = in_backward_ && index < dropped_.size() && dropped_[index];
+  Life& life = again ? b.again : b.life;
+  life.first = std::min(life.first, now());
+  life.last = std::max(life.last, now());
 }
 
 void StepBuilder::touch_value(int t) {
@@ -149,6 +157,7 @@ void StepBuilder::make_tensors() {
 }
 
 void StepBuilder::forward() {
+  if (plan_.spec.training) drop_tensors();
   if (!graph_.depths.empty()) {
     for (const int buffer : plan_.depths) touch(buffer);
     add_tick("stochastic depth", Phase::kForward, [](StepRun& run) {
@@ -171,18 +180,46 @@ void StepBuilder::forward() {
   }
 }
 
-void StepBuilder::forward_op(size_t index) {
+// Gives up what only the ops of a segment read.
+void StepBuilder::drop_tensors() {
+  dropped_.assign(plan_.buffers.size(), false);
+  std::vector<int> last_reader(graph_.tensors.size(), -1);
+  for (size_t index = 0; index < graph_.ops.size(); ++index)
+    for (int t : graph_.ops[index].inputs) {
+      if (tensor(t).scaled >= 0) t = tensor(t).scaled;
+      last_reader[static_cast<size_t>(t)] = static_cast<int>(index);
+    }
+  for (const Segment& segment : plan_.spec.recompute)
+    for (int index = segment.first; index <= segment.last; ++index) {
+      const int t = graph_.ops[static_cast<size_t>(index)].output;
+      if (slots(t).data >= 0 && t != graph_.logits &&
+          last_reader[static_cast<size_t>(t)] <= segment.last)
+        dropped_[static_cast<size_t>(slots(t).data)] = true;
+    }
+}
+
+// Statistics, factors and masks were kept: they are small, and running statistics must not move
+// twice.
+void StepBuilder::make_again(const Segment& segment) {
+  for (int index = segment.first; index <= segment.last; ++index) {
+    const int data = slots(graph_.ops[static_cast<size_t>(index)].output).data;
+    if (data >= 0 && dropped_[static_cast<size_t>(data)])
+      forward_op(static_cast<size_t>(index), true);
+  }
+}
+
+void StepBuilder::forward_op(size_t index, bool again) {
   const LoweredOp& op = graph_.ops[index];
   const ops::Needs& needs = operation(index)->needs();
   for (const int input : op.inputs) touch_value(input);
   touch(slots(op.output).data);
-  if (needs.saved_bytes > 0) {
+  if (needs.saved_bytes > 0 && !again)
     plan_.saved[index] = add_buffer(op.name + "/saved", needs.saved_bytes, Kind::kActivations,
                                     End::kSaved, tensor(op.output).layer);
-    touch(plan_.saved[index]);
-  }
+  touch(plan_.saved[index]);
   const int memory = scratch(needs.forward_scratch, tensor(op.output).layer);
-  add_tick(op.name, Phase::kForward, [index, memory](StepRun& run) {
+  const Phase phase = again ? Phase::kBackward : Phase::kForward;
+  add_tick(again ? op.name + " again" : op.name, phase, [index, again, memory](StepRun& run) {
     const LoweredOp& lowered = run.graph().ops[index];
     run.sources->clear();
     for (const int input : lowered.inputs) run.sources->push_back(run.source(input));
@@ -200,8 +237,8 @@ void StepBuilder::forward_op(size_t index) {
       if (node.weight >= 0) pass.weights = run.weights(node);
       if (node.bias >= 0) pass.bias = run.vector(node.bias);
     }
-    run.report->saved[static_cast<size_t>(lowered.output)] =
-        run.plan->operations[index]->forward(pass);
+    const ops::StoreCounts lost = run.plan->operations[index]->forward(pass);
+    if (!again) run.report->saved[static_cast<size_t>(lowered.output)] += lost;
   });
 }
 
@@ -241,9 +278,10 @@ void StepBuilder::norm_forward(int norm) {
   add_tick(name, Phase::kForward, [norm, memory](StepRun& run) {
     const LoweredNorm& which = run.graph().norms[static_cast<size_t>(norm)];
     const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(which.node)];
-    const ops::NormRunning running{run.parameters->running_mean(which.node).data(),
-                                   run.parameters->running_variance(which.node).data(),
-                                   node.attr.momentum};
+    ops::NormRunning running;
+    if (run.part != Pass::kApply)
+      running = {run.parameters->running_mean(which.node).data(),
+                 run.parameters->running_variance(which.node).data(), node.attr.momentum};
     ops::norm_forward(*run.plan->norms[static_cast<size_t>(norm)].plan,
                       run.source(which.tensor).stored, run.norm_params(norm), run.norm_batch(norm),
                       running, run.at(memory), *run.pool);
@@ -265,27 +303,42 @@ void StepBuilder::loss() {
   const int memory = scratch(made.shared_bytes() + plan_.spec.threads * made.worker_bytes(), -1);
   add_tick("loss", Phase::kForward, [made, logits, memory](StepRun& run) {
     const ops::Sink grad = run.plan->spec.training ? run.grad_sink(logits, false) : ops::Sink{};
-    run.report->loss = ops::softmax_cross_entropy(made, run.source(logits), run.batch.labels,
-                                                  run.grad_scale, grad, run.at(memory), *run.pool);
+    const ops::LossSum loss =
+        ops::softmax_cross_entropy(made, run.source(logits), run.batch.labels, run.grad_scale, grad,
+                                   run.at(memory), *run.pool);
+    if (run.part != Pass::kApply) {
+      run.report->loss.loss += loss.loss;
+      run.report->loss.top1 += loss.top1;
+      run.report->loss.top5 += loss.top5;
+    }
+    if (!std::isfinite(loss.loss)) run.report->skip(-1);
+    run.note_passed(logits, loss.lost);
   });
 }
 
 void StepBuilder::place() {
+  for (const int buffer : held_)
+    plan_.buffers[static_cast<size_t>(buffer)].life = {0, plan_.ticks.size() - 1, 0};
   memory::Planner planner;
-  for (const Buffer& b : plan_.buffers) {
-    TRI_CHECK(b.first <= b.last, "buffer {} is never used", b.name);
-    planner.add({b.name, b.bytes, 64, static_cast<memory::Tick>(b.first),
-                 static_cast<memory::Tick>(b.last), b.kind, b.end});
+  std::vector<Life*> lives;
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    Buffer& b = plan_.buffers[i];
+    TRI_CHECK(b.life.used(), "buffer {} is never used", b.name);
+    for (Life* life : {&b.life, &b.again}) {
+      if (!life->used()) continue;
+      // What is dropped soon lies among the transients.
+      const End end = life == &b.life && b.again.used() ? End::kTransient : b.end;
+      planner.add({b.name, b.bytes, 64, static_cast<memory::Tick>(life->first),
+                   static_cast<memory::Tick>(life->last), b.kind, end});
+      lives.push_back(life);
+      plan_.ticks[life->first].begins.push_back(static_cast<int>(i));
+      plan_.ticks[life->last].ends.push_back(static_cast<int>(i));
+    }
   }
   const memory::Plan placed = planner.solve();
   plan_.arena_bytes = placed.arena_bytes;
   plan_.lower_bound = placed.lower_bound;
-  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
-    Buffer& b = plan_.buffers[i];
-    b.offset = placed.offsets[i];
-    plan_.ticks[b.first].begins.push_back(static_cast<int>(i));
-    plan_.ticks[b.last].ends.push_back(static_cast<int>(i));
-  }
+  for (size_t i = 0; i < lives.size(); ++i) lives[i]->offset = placed.offsets[i];
   memory::KindBytes alive;
   for (const Tick& tick : plan_.ticks) {
     for (const int b : tick.begins) {

@@ -35,19 +35,42 @@ enum class StepMode : uint8_t {
   kFused,  // a layer's weights step as soon as their gradient is there; nothing is kept
 };
 
+// How gradients are kept from exceeding a norm (StepSpec::clip_norm). Clipping by the norm of the
+// step before needs no plan: it is a Hyper::grad_scale.
+enum class Clip : uint8_t {
+  kNone,
+  kLayer,  // each parameter by its own norm
+  kExact,  // all by the norm of the whole gradient; kFused then runs every step twice
+};
+
+// Operations [first, last] of the lowered graph whose tensors, as far as nobody behind them reads
+// them, are dropped after the forward pass and made again before the backward pass needs them.
+struct Segment {
+  int first = 0, last = 0;
+  bool operator==(const Segment&) const = default;
+};
+
 struct StepSpec {
-  int64_t samples = 1;
-  int64_t ghost = 0;  // samples of a ghost batch; 0: the whole batch
+  int64_t samples = 1;                // of one micro-batch
+  int64_t ghost = 0;                  // samples of a ghost batch; 0: the whole micro-batch
+  int64_t micros = 1;                 // micro-batches whose gradients are summed before the update
+  Format accumulate = Format::kBf16;  // in which those sums wait for the next micro-batch
   size_t threads = 1;
   bool training = true;  // false: forward and loss only, with running statistics
   StepMode mode = StepMode::kAfter;
   bool update = true;  // false with kAfter: gradients and logits are left for the caller to read
   optim::Rule rule = optim::Rule::kSgd;
   float label_smoothing = 0.0f;
+  Clip clip = Clip::kNone;
+  float clip_norm = 0.0f;
   std::vector<LayerFormats> formats;  // by layer; empty: fp32 throughout
+  std::vector<Segment> recompute;     // disjoint, in order
   CurvatureSpec curvature;            // a curvature pass instead of a step; needs `training`
+
+  int64_t batch() const { return samples * micros; }
   bool measures() const { return curvature.estimator != Estimator::kNone; }
   bool frozen() const { return !training || measures(); }  // running statistics
+  bool operator==(const StepSpec&) const = default;
 };
 
 struct StepRun;  // what the ticks of one running step share (step_run.h)
@@ -62,14 +85,23 @@ struct Tick {
   int op = -1;                    // of the lowered graph
 };
 
+// The ticks from a buffer's first use to its last, and where it lies in the step region meanwhile.
+struct Life {
+  size_t first = SIZE_MAX, last = 0;
+  size_t offset = 0;
+  bool used() const { return first <= last; }
+};
+
 struct Buffer {
   std::string name;
   size_t bytes = 0;
   memory::Kind kind = memory::Kind::kActivations;
   memory::End end = memory::End::kSaved;
   int layer = -1;
-  size_t first = SIZE_MAX, last = 0;  // ticks
-  size_t offset = 0;                  // in the step region
+  Life life;
+  Life again;  // after it was dropped and made again; see Segment
+
+  const Life& at(size_t tick) const { return tick < again.first ? life : again; }
 };
 
 struct TensorSlots {

@@ -1,9 +1,11 @@
 #include "exec/step_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "simd/convert.h"
+#include "simd/finite.h"
 
 namespace tri::exec {
 namespace {
@@ -38,6 +40,26 @@ void for_each_rounded(Format format, const float* grad, size_t count, Body body)
 
 }  // namespace
 
+void StepReport::clear() {
+  loss = {};
+  std::ranges::fill(gradients, optim::GradStats{});
+  std::ranges::fill(saved, ops::StoreCounts{});
+  std::ranges::fill(passed, ops::StoreCounts{});
+  skipped = false;
+  first_bad = -1;
+}
+
+void StepRun::note_passed(int t, const ops::StoreCounts& counts) const {
+  report->passed[static_cast<size_t>(t)] += counts;
+  if (counts.overflow > 0) report->skip(pick(graph().tensors, t).layer);
+}
+
+void StepRun::note_gradient(size_t parameter, const optim::GradStats& stats) const {
+  report->gradients[parameter] = stats;
+  if (stats.nonfinite > 0)
+    report->skip(pick(graph().model->nodes, parameters->slot(parameter).node).layer);
+}
+
 ops::Source StepRun::source(int t) const {
   const LoweredTensor& tensor = pick(graph().tensors, t);
   if (tensor.scaled >= 0) {
@@ -47,8 +69,12 @@ ops::Source StepRun::source(int t) const {
   }
   const TensorSlots& slots = pick(plan->tensors, t);
   ops::Source source;
-  source.stored = {slots.data < 0 ? static_cast<const void*>(batch.x) : at(slots.data), slots.y,
-                   tensor.shape.c, tensor.shape.c, tensor.shape.pixels()};
+  source.stored = {slots.data < 0 ? static_cast<const void*>(batch.x) : at(slots.data),
+                   slots.y,
+                   tensor.shape.c,
+                   tensor.shape.c,
+                   tensor.shape.pixels(),
+                   value_scale(t)};
   source.activation = tensor.activation;
   if (tensor.norm >= 0) {
     const ops::NormBatch norm = norm_batch(tensor.norm);
@@ -66,7 +92,8 @@ ops::GradSource StepRun::grad_source(int t, bool before_norm) const {
   const LoweredTensor& tensor = pick(graph().tensors, t);
   const TensorSlots& slots = pick(plan->tensors, t);
   ops::GradSource grad;
-  grad.grad = {at(slots.grad), slots.gy, tensor.shape.c, tensor.shape.c, tensor.shape.pixels()};
+  grad.grad = {at(slots.grad),        slots.gy,        tensor.shape.c, tensor.shape.c,
+               tensor.shape.pixels(), grad_scale_of(t)};
   if (tensor.scaled >= 0) return grad;
   grad.value = source(t);
   if (tensor.norm >= 0 && !before_norm && plan->spec.frozen()) {
@@ -107,14 +134,28 @@ const float* StepRun::vector(int parameter) const {
 ops::Sink StepRun::data_sink(int t) const {
   const LoweredTensor& tensor = pick(graph().tensors, t);
   const TensorSlots& slots = pick(plan->tensors, t);
-  return {at(slots.data), slots.y, tensor.shape.c, tensor.shape.c, tensor.shape.pixels(), false};
+  return {at(slots.data),        slots.y, tensor.shape.c, tensor.shape.c,
+          tensor.shape.pixels(), false,   value_scale(t)};
+}
+
+float StepRun::value_scale(int t) const {
+  const int layer = pick(graph().tensors, t).layer;
+  return layer >= 0 && ops::takes_scale(pick(plan->tensors, t).y) ? scales[layer].y : 1.0f;
+}
+
+// Tensors that share a buffer (Note [Shared gradients]) share the scale of the layer it was made
+// for.
+float StepRun::grad_scale_of(int t) const {
+  const TensorSlots& slots = pick(plan->tensors, t);
+  const int layer = pick(plan->buffers, slots.grad).layer;
+  return layer >= 0 && ops::takes_scale(slots.gy) ? scales[layer].gy : 1.0f;
 }
 
 ops::Sink StepRun::grad_sink(int t, bool accumulate) const {
   const LoweredTensor& tensor = pick(graph().tensors, t);
   const TensorSlots& slots = pick(plan->tensors, t);
-  return {at(slots.grad),        slots.gy,  tensor.shape.c, tensor.shape.c,
-          tensor.shape.pixels(), accumulate};
+  return {at(slots.grad),        slots.gy,   tensor.shape.c,  tensor.shape.c,
+          tensor.shape.pixels(), accumulate, grad_scale_of(t)};
 }
 
 ops::NormBatch StepRun::norm_batch(int norm) const {
@@ -149,82 +190,154 @@ size_t update_scratch_bytes(size_t count, size_t threads) {
   return tiles * sizeof(optim::GradStats) + threads * kPiece * sizeof(float);
 }
 
-void update_parameter(const StepRun& run, size_t index, const void* grad, Format format,
-                      std::byte* scratch) {
-  const optim::ParamStorage& storage = run.parameters->slot(index).storage;
-  const size_t count = run.parameters->slot(index).count;
-  const size_t tiles = (count + kUpdateTile - 1) / kUpdateTile;
-  const size_t width = numeric::storage_bytes(format);
-  auto* stats = reinterpret_cast<optim::GradStats*>(scratch);
-  auto* rooms = reinterpret_cast<float*>(scratch + tiles * sizeof(optim::GradStats));
-  optim::Coefficients coefficients = run.coefficients[index];
+namespace {
 
-  // Calls body(tile, begin, count, gradient as fp32) for pieces of all tiles.
-  const auto for_each_piece = [&](auto body) {
+// The factor that brings a gradient of this norm (with the loss scale) down to the limit.
+float clip_factor(const StepRun& run, double sum_squares) {
+  const double norm = std::sqrt(sum_squares) * double{run.inverse_scale};
+  return static_cast<float>(std::min(1.0, double{run.plan->spec.clip_norm} / (norm + 1e-6)));
+}
+
+// A gradient that lies whole in memory, visited in pieces of fixed tiles on the pool.
+struct WholeGradient {
+  WholeGradient(const StepRun& step_run, size_t parameter, const void* gradient, Format its_format,
+                std::byte* scratch)
+      : run(step_run),
+        index(parameter),
+        grad(static_cast<const std::byte*>(gradient)),
+        format(its_format),
+        count(step_run.parameters->slot(parameter).count),
+        tiles((count + kUpdateTile - 1) / kUpdateTile),
+        sums(scratch),
+        rooms(reinterpret_cast<float*>(scratch + tiles * sizeof(optim::GradStats))) {}
+
+  // Calls visit(begin, count, gradient as fp32) for all pieces and joins what it returns, a Sum, in
+  // their order.
+  template <class Sum, class Visit>
+  Sum join(Visit visit) const {
+    static_assert(sizeof(Sum) <= sizeof(optim::GradStats));
+    auto* parts = reinterpret_cast<Sum*>(sums);
+    std::fill_n(parts, tiles, Sum{});
     run.pool->run(tiles, [&](size_t tile, size_t worker) {
       float* room = rooms + worker * kPiece;
       const size_t end = std::min(count, (tile + 1) * kUpdateTile);
       for (size_t begin = tile * kUpdateTile; begin < end; begin += kPiece) {
         const size_t some = std::min(kPiece, end - begin);
-        const auto* from = static_cast<const std::byte*>(grad) + begin * width;
+        const std::byte* from = grad + begin * numeric::storage_bytes(format);
         if (format != Format::kF32) simd::decode(format, from, room, some);
-        body(tile, begin, some,
-             format == Format::kF32 ? reinterpret_cast<const float*>(from) : room);
+        parts[tile] += visit(begin, some,
+                             format == Format::kF32 ? reinterpret_cast<const float*>(from) : room);
       }
     });
-  };
-  if (optim::needs_norms(coefficients.rule) && run.parameters->slot(index).dense) {
-    static_assert(sizeof(optim::Norms) <= sizeof(optim::GradStats));
-    auto* norms = reinterpret_cast<optim::Norms*>(scratch);
-    std::fill_n(norms, tiles, optim::Norms{});
-    for_each_piece([&](size_t tile, size_t begin, size_t some, const float* piece) {
-      norms[tile] += optim::measure(coefficients, storage, begin, some, piece);
-    });
-    optim::Norms all;
-    for (size_t tile = 0; tile < tiles; ++tile) all += norms[tile];
-    optim::apply_trust(coefficients, run.hypers[index], all);
+    Sum all;
+    for (size_t tile = 0; tile < tiles; ++tile) all += parts[tile];
+    return all;
   }
-  std::fill_n(stats, tiles, optim::GradStats{});
-  for_each_piece([&](size_t tile, size_t begin, size_t some, const float* piece) {
-    stats[tile] += optim::update(coefficients, storage, begin, some, piece, noise_of(run, index));
-  });
-  optim::GradStats all;
-  for (size_t tile = 0; tile < tiles; ++tile) all += stats[tile];
-  run.report->gradients[index] = all;
+
+  optim::GradStats stats() const {
+    return join<optim::GradStats>(
+        [](size_t, size_t some, const float* piece) { return optim::stats_of(piece, some); });
+  }
+
+  const StepRun& run;
+  size_t index;
+  const std::byte* grad;
+  Format format;
+  size_t count, tiles;
+  std::byte* sums;
+  float* rooms;
+};
+
+}  // namespace
+
+optim::GradStats whole_stats(const StepRun& run, size_t index, const void* grad, Format format,
+                             std::byte* scratch) {
+  return WholeGradient(run, index, grad, format, scratch).stats();
+}
+
+void update_parameter(const StepRun& run, size_t index, const void* grad, Format format,
+                      std::byte* scratch) {
+  const WholeGradient whole(run, index, grad, format, scratch);
+  const bool lost_by_loss = run.report->skipped && run.report->first_bad < 0;
+  if (run.part == Pass::kMeasure || (lost_by_loss && run.last_micro()))
+    return run.note_gradient(index, whole.stats());
+  if (!run.updates()) return;
+  const optim::ParamStorage& storage = run.parameters->slot(index).storage;
+  optim::Coefficients coefficients = run.coefficients[index];
+  coefficients.grad_scale *= run.clip;
+  if (run.plan->spec.clip == Clip::kLayer)
+    coefficients.grad_scale *= clip_factor(run, whole.stats().sum_squares);
+  if (optim::needs_norms(coefficients.rule) && run.parameters->slot(index).dense) {
+    const auto norms = whole.join<optim::Norms>([&](size_t begin, size_t some, const float* piece) {
+      return optim::measure(coefficients, storage, begin, some, piece);
+    });
+    optim::apply_trust(coefficients, run.hypers[index], norms);
+  }
+  run.note_gradient(
+      index, whole.join<optim::GradStats>([&](size_t begin, size_t some, const float* piece) {
+        return optim::update(coefficients, storage, begin, some, piece, noise_of(run, index));
+      }));
+}
+
+void clip_exactly(StepRun& run) {
+  double sum_squares = 0;
+  for (const optim::GradStats& stats : run.report->gradients) sum_squares += stats.sum_squares;
+  run.clip = clip_factor(run, sum_squares);
 }
 
 FusedUpdate::FusedUpdate(const StepRun& run, size_t index, Format gp, optim::GradStats* stats)
-    : run_(run), index_(index), gp_(gp), stats_(stats) {}
+    : run_(run),
+      index_(index),
+      gp_(gp),
+      stats_(stats),
+      coefficients_(run.coefficients[index]),
+      updates_(run.updates()) {
+  coefficients_.grad_scale *= run.clip;
+}
 
 void FusedUpdate::consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept {
   const optim::ParamStorage& storage = run_.parameters->slot(index_).storage;
-  const optim::Coefficients& coefficients = run_.coefficients[index_];
   optim::GradStats sum;
-  for_each_rounded(gp_, grad, static_cast<size_t>(count),
-                   [&](size_t first, size_t some, const float* piece) {
-                     sum += optim::update(coefficients, storage, static_cast<size_t>(begin) + first,
-                                          some, piece, noise_of(run_, index_));
-                   });
+  for_each_rounded(
+      gp_, grad, static_cast<size_t>(count), [&](size_t first, size_t some, const float* piece) {
+        sum += updates_ ? optim::update(coefficients_, storage, static_cast<size_t>(begin) + first,
+                                        some, piece, noise_of(run_, index_))
+                        : optim::stats_of(piece, some);
+      });
   stats_[part] = sum;
 }
 
 void FusedUpdate::finish(size_t parts) const {
   optim::GradStats all;
   for (size_t part = 0; part < parts; ++part) all += stats_[part];
-  run_.report->gradients[index_] = all;
+  run_.note_gradient(index_, all);
 }
 
 void KeepGradient::consume(size_t, int64_t begin, int64_t count, const float* grad) noexcept {
-  simd::encode(format_, grad,
-               gradient_ + static_cast<size_t>(begin) * numeric::storage_bytes(format_),
-               static_cast<size_t>(count));
+  const size_t width = numeric::storage_bytes(format_);
+  const auto keep = [&](size_t first, size_t some, const float* piece) {
+    std::byte* to = gradient_ + (static_cast<size_t>(begin) + first) * width;
+    if (!simd::all_finite(piece, some) || simd::encode(format_, piece, to, some).overflow > 0)
+      lost_.store(true, std::memory_order_relaxed);
+  };
+  // Storing rounds by itself.
+  for_each_rounded(gp_ == format_ ? Format::kF32 : gp_, grad, static_cast<size_t>(count), keep);
 }
 
-void KeepRounded::consume(size_t, int64_t begin, int64_t count, const float* grad) noexcept {
-  for_each_rounded(
-      gp_, grad, static_cast<size_t>(count), [&](size_t first, size_t some, const float* piece) {
-        std::memmove(gradient_ + static_cast<size_t>(begin) + first, piece, some * sizeof(float));
-      });
+KeepSums::KeepSums(const StepRun& run, size_t index, std::byte* sums, Format format)
+    : sums_(sums),
+      format_(format),
+      // A stream of its own beside those of the weights and moments (optim/kernel.h).
+      key_(numeric::noise_key(run.seed + static_cast<uint64_t>(run.micro) + 1, run.step,
+                              uint64_t{index} * 4 + 3)) {}
+
+void KeepSums::consume(size_t, int64_t begin, int64_t count, const float* grad) noexcept {
+  std::byte* to = sums_ + static_cast<size_t>(begin) * numeric::storage_bytes(format_);
+  const auto n = static_cast<size_t>(count);
+  if (format_ != Format::kF32)
+    simd::encode_stochastic(format_, grad, to, n, key_, static_cast<uint32_t>(begin));
+  else if (reinterpret_cast<const float*>(to) != grad)
+    std::memcpy(to, grad, n * sizeof(float));
 }
 
 }  // namespace tri::exec

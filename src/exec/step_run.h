@@ -1,12 +1,14 @@
 #pragma once
 // Room: exec. What the ticks of a running step share: where the regions lie, the batch, the
 // update's numbers, and what the step reports. Lives for one step; owns nothing.
+#include <atomic>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "exec/curvature/symmetric_eigen.h"
 #include "exec/curvature/vector_gram.h"
 #include "exec/step_plan.h"
+#include "numeric/noise.h"
 #include "ops/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace tri::exec {
@@ -18,12 +20,38 @@ struct BatchView {
   const uint64_t* samples = nullptr;  // (N) identities for random masks; may be null without any
 };
 
-// What one step tells; sized once, filled in place.
+// What one step tells; sized once, filled in place. Of several micro-batches: summed over all so
+// far; the gradients come with the last.
 struct StepReport {
   ops::LossSum loss;
-  std::vector<optim::GradStats> gradients;  // by parameter
+  std::vector<optim::GradStats> gradients;  // by parameter, without loss scale; none: not stepped
   std::vector<ops::StoreCounts> saved;      // what storing Y lost, by tensor
   std::vector<ops::StoreCounts> passed;     // what storing GY lost, by tensor
+  // Note [Lost steps]. A loss that is not finite, a GY beyond the range of its format or a gradient
+  // that is not finite ends the updates of a step: with kAfter nothing steps, with kFused nothing
+  // that has not stepped yet. Of a layer in the middle of its update, blocks of 32 elements with
+  // such a gradient stay as they are.
+  bool skipped = false;
+  int first_bad = -1;  // the layer where it was found; -1: the loss
+
+  void clear();
+  void skip(int layer) {
+    if (!skipped) first_bad = layer;
+    skipped = true;
+  }
+};
+
+// Powers of two that multiply a layer's tensors when they are stored, see ops::Stored::scale; only
+// formats with ops::takes_scale() obey.
+struct LayerScales {
+  float y = 1.0f, gy = 1.0f;
+};
+
+// Which part of a step a run of the ticks is.
+enum class Pass : uint8_t {
+  kWhole,
+  kMeasure,  // of two for Clip::kExact: gathers the norm, updates running statistics only
+  kApply,    // the second
 };
 
 // hessian: whose gradient is wanted, and where.
@@ -49,11 +77,17 @@ struct StepRun {
   base::ThreadPool* pool = nullptr;
   std::byte* region = nullptr;  // of the step
   BatchView batch;
-  float grad_scale = 1.0f;  // on the loss: 1 / batch, times the loss scale
+  size_t tick = 0;  // that is running
+  Pass part = Pass::kWhole;
+  int64_t micro = 0;           // number of the micro-batch
+  float grad_scale = 1.0f;     // on the loss: 1 / batch, times the loss scale
+  float inverse_scale = 1.0f;  // 1 / loss scale
+  float clip = 1.0f;           // Clip::kExact: on all gradients
   uint64_t seed = 0;
   uint64_t step = 0;                                  // counter of stochastic rounding
   const optim::Coefficients* coefficients = nullptr;  // by parameter
   const optim::Hyper* hypers = nullptr;               // by parameter
+  const LayerScales* scales = nullptr;                // by layer
   StepReport* report = nullptr;
   std::vector<ops::Source>* sources = nullptr;  // rooms for the arguments of a pass
   std::vector<ops::Sink>* sinks = nullptr;
@@ -61,9 +95,17 @@ struct StepRun {
 
   const Lowered& graph() const { return *plan->graph; }
   std::byte* at(int buffer) const {
-    return region + plan->buffers[static_cast<size_t>(buffer)].offset;
+    const Buffer& b = plan->buffers[static_cast<size_t>(buffer)];
+    return region + b.at(tick).offset;
   }
   float* floats(int buffer) const { return reinterpret_cast<float*>(at(buffer)); }
+  bool first_micro() const { return micro == 0; }
+  bool last_micro() const { return micro + 1 == plan->spec.micros; }
+  bool updates() const { return last_micro() && part != Pass::kMeasure && !report->skipped; }
+
+  // Books what storing a gradient lost.
+  void note_passed(int t, const ops::StoreCounts& counts) const;
+  void note_gradient(size_t parameter, const optim::GradStats& stats) const;
 
   // How tensor `t` is read, with its load transform.
   ops::Source source(int t) const;
@@ -75,6 +117,8 @@ struct StepRun {
   const float* vector(int parameter) const;
   ops::Sink data_sink(int t) const;
   ops::Sink grad_sink(int t, bool accumulate) const;
+  float value_scale(int t) const;
+  float grad_scale_of(int t) const;
   ops::NormBatch norm_batch(int norm) const;
   ops::NormGrads norm_grads(int norm) const;
   const float* replaced(int parameter) const;
@@ -83,11 +127,17 @@ struct StepRun {
   FrozenNorm frozen_norm(int norm) const;
 };
 
-// Steps parameter `index` by a gradient that lies whole in `format`. `scratch` as
-// update_scratch_bytes() says.
+// Steps parameter `index` by a gradient that lies whole in `format`, if this is the time to step
+// (StepRun::updates()). `scratch` as update_scratch_bytes() says.
 void update_parameter(const StepRun& run, size_t index, const void* grad, Format format,
                       std::byte* scratch);
 size_t update_scratch_bytes(size_t count, size_t threads);
+
+optim::GradStats whole_stats(const StepRun& run, size_t index, const void* grad, Format format,
+                             std::byte* scratch);
+
+// Clip::kExact: from the gradients in the report to StepRun::clip.
+void clip_exactly(StepRun& run);
 
 // Steps parts of a parameter as they are delivered; parts are rounded to `gp` first.
 class FusedUpdate final : public ops::GradConsumer {
@@ -103,28 +153,35 @@ class FusedUpdate final : public ops::GradConsumer {
   size_t index_;
   Format gp_;
   optim::GradStats* stats_;
+  optim::Coefficients coefficients_;
+  bool updates_;  // or only gathers statistics
 };
 
-// Keeps parts of a gradient, rounded to its format.
+// Keeps parts of a gradient in `format`, rounded to `gp` on the way.
 class KeepGradient final : public ops::GradConsumer {
  public:
-  KeepGradient(std::byte* gradient, Format format) : gradient_(gradient), format_(format) {}
+  KeepGradient(std::byte* gradient, Format format, Format gp)
+      : gradient_(gradient), format_(format), gp_(gp) {}
   void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
+  bool lost() const { return lost_.load(); }  // not finite, or beyond the format
 
  private:
   std::byte* gradient_;
-  Format format_;
+  Format format_, gp_;
+  std::atomic<bool> lost_ = false;
 };
 
-// Keeps parts of a gradient in fp32, rounded to `gp` on the way.
-class KeepRounded final : public ops::GradConsumer {
+// Keeps the sums of a gradient for the next micro-batch, stochastically rounded if `format` is not
+// fp32.
+class KeepSums final : public ops::GradConsumer {
  public:
-  KeepRounded(float* gradient, Format gp) : gradient_(gradient), gp_(gp) {}
+  KeepSums(const StepRun& run, size_t index, std::byte* sums, Format format);
   void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
 
  private:
-  float* gradient_;
-  Format gp_;
+  std::byte* sums_;
+  Format format_;
+  numeric::NoiseKey key_;
 };
 
 }  // namespace tri::exec

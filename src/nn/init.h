@@ -9,7 +9,9 @@
 
 namespace tri::nn {
 
-// Draws parameter `index` of `model`. REQUIRES: values.size() == parameters[index].elements().
-void draw_initial(const Model& model, size_t index, uint64_t seed, std::span<float> values);
+// Draws elements [first, first + values.size()) of parameter `index` of `model`; the whole in any
+// pieces gives the same numbers.
+void draw_initial(const Model& model, size_t index, uint64_t seed, std::span<float> values,
+                  size_t first = 0);
 
 }  // namespace tri::nn

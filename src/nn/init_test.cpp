@@ -50,6 +50,21 @@ void expect_drawn_from(const Init& init, const std::vector<float>& values) {
   }
 }
 
+TEST(Init, PiecesGiveTheNumbersOfTheWhole) {
+  const Result<Model> model = build("convnet", {.width_multiplier = 0.5});
+  ASSERT_TRUE(model);
+  for (size_t i = 0; i < model->parameters.size(); ++i) {
+    const std::vector<float> whole = drawn(*model, i, 7);
+    for (const size_t piece : {size_t{1}, size_t{7}, size_t{64}}) {
+      std::vector<float> parts(whole.size());
+      for (size_t at = 0; at < parts.size(); at += piece)
+        draw_initial(*model, i, 7, std::span(parts).subspan(at, std::min(piece, parts.size() - at)),
+                     at);
+      EXPECT_EQ(whole, parts) << model->parameters[i].name << " " << piece;
+    }
+  }
+}
+
 TEST(Init, ValuesFollowTheirDistribution) {
   for (const char* name : {"convnet", "squeezenet", "mlp"}) {
     const Result<Model> model = build(name, {.width_multiplier = 0.5});

@@ -27,7 +27,7 @@ constexpr std::array<Maker, kOpKinds> kMakers{
 
 }  // namespace
 
-void Operation::backward_weights(const PassArguments&) noexcept {}
+StoreCounts Operation::backward_weights(const PassArguments&) noexcept { return {}; }
 
 bool has_kernels(OpKind kind) { return kMakers[static_cast<size_t>(kind)] != nullptr; }
 

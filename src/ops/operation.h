@@ -35,8 +35,11 @@ struct Needs {
   size_t weights_scratch = 0;
   bool reads_inputs_backward = false;  // backward_weights() reads the inputs again
   bool whole_gradient = false;         // backward_weights() uses PassArguments::partial
-  size_t gradient_parts = 0;           // calls of consumer->consume()
-  int64_t macs = 0;  // multiply-adds with real numbers of one sample's forward pass
+  // Given input_grads and weights, backward_weights() does the work of backward_data() too, with
+  // the same bits and fewer passes over the gradient.
+  bool data_with_weights = false;
+  size_t gradient_parts = 0;  // calls of consumer->consume()
+  int64_t macs = 0;           // multiply-adds with real numbers of one sample's forward pass
 };
 
 // What exec lends for one pass; each field only where its pass is named.
@@ -47,8 +50,8 @@ struct PassArguments {
   std::span<const Source> inputs;     // forward, backward_weights
   Sink output;                        // forward
   GradSource output_grad;             // backward_data, backward_weights
-  std::span<const Sink> input_grads;  // backward_data; no data where none is wanted
-  Weights weights;                    // forward, backward_data
+  std::span<const Sink> input_grads;  // backward_data (see Needs); no data where none is wanted
+  Weights weights;                    // forward, backward_data (see Needs)
   const float* bias = nullptr;        // forward; padded to 32 numbers
   bool again = false;                 // forward: what `saved` says was chosen is chosen again
   const float* initial = nullptr;     // backward_weights: sums to continue from, or null
@@ -67,7 +70,7 @@ class Operation {
   // Passes return what storing lost. Each is called with the same spec's tensors only.
   virtual StoreCounts forward(const PassArguments& pass) noexcept = 0;
   virtual StoreCounts backward_data(const PassArguments& pass) noexcept = 0;
-  virtual void backward_weights(const PassArguments& pass) noexcept;
+  virtual StoreCounts backward_weights(const PassArguments& pass) noexcept;
 
  protected:
   Needs needs_;

@@ -114,8 +114,7 @@ ParamStorage bind(WeightForm weight_form, StateForm state_form, size_t count, si
   return storage;
 }
 
-void init_storage(const ParamStorage& storage, std::span<const float> values) {
-  TRI_CHECK(values.size() == storage.count, "{} != {}", values.size(), storage.count);
+void clear_storage(const ParamStorage& storage) {
   const auto zero = [](std::byte* at, size_t bytes) {
     if (at != nullptr) std::memset(at, 0, bytes);
   };
@@ -124,6 +123,11 @@ void init_storage(const ParamStorage& storage, std::span<const float> values) {
   zero(storage.second, moment_bytes(storage.state_form, storage.count));
   zero(storage.first_scale, scale_bytes(storage.state_form, storage.count));
   zero(storage.second_scale, scale_bytes(storage.state_form, storage.count));
+}
+
+void init_storage(const ParamStorage& storage, std::span<const float> values) {
+  TRI_CHECK(values.size() == storage.count, "{} != {}", values.size(), storage.count);
+  clear_storage(storage);
   write_weights(storage, 0, values);
 }
 

@@ -48,6 +48,9 @@ size_t state_bytes(StateForm form, size_t count, size_t moments);
 ParamStorage bind(WeightForm weight_form, StateForm state_form, size_t count, size_t moments,
                   std::byte* weights, std::byte* state);
 
+// Zeroes weights, state and padding.
+void clear_storage(const ParamStorage& storage);
+
 // Sets all weights, rounded to nearest, and zeroes the state and the padding.
 // REQUIRES: values.size() == storage.count.
 void init_storage(const ParamStorage& storage, std::span<const float> values);

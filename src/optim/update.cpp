@@ -88,6 +88,12 @@ GradStats& GradStats::operator+=(const GradStats& other) {
   return *this;
 }
 
+void GradStats::scale(double factor) {
+  sum *= factor;
+  sum_squares *= factor * factor;
+  max_abs = static_cast<float>(double{max_abs} * factor);
+}
+
 Norms& Norms::operator+=(const Norms& other) {
   weight_squares += other.weight_squares;
   direction_squares += other.direction_squares;

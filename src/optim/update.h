@@ -75,6 +75,8 @@ struct GradStats {
 
   // Tiles are joined in tile order, so that the sums have one order.
   GradStats& operator+=(const GradStats& other);
+  // As of the gradient times `factor` > 0.
+  void scale(double factor);
   bool operator==(const GradStats&) const = default;
 };
 
@@ -83,6 +85,9 @@ struct GradStats {
 // REQUIRES: begin a multiple of kBlock; count too, unless the range ends the parameter.
 GradStats update(const Coefficients& coefficients, const ParamStorage& storage, size_t begin,
                  size_t count, const float* grad, const Noise& noise) noexcept;
+
+// What update() would report of this gradient with a grad_scale of 1; changes nothing.
+GradStats stats_of(const float* grad, size_t count) noexcept;
 
 // LARS and LAMB scale a layer's step by its norms, so they need two passes over a layer's gradient:
 // measure() on every tile (changes nothing), the sums joined in tile order, apply_trust(),

@@ -2,8 +2,8 @@
 // algorithm on all targets; where the target has no FMA, MulAdd rounds twice, and last bits differ.
 //
 //   exp(x)              1.5 ulp, subnormal results included; inf above 88.72, 0 below -103.98
-//   sigmoid(x)          3 ulp; below -87.33, where it would be subnormal, 0
-//   silu(x)             4 ulp = x sigmoid(x); 0 below -87.33
+//   sigmoid(x)          3 ulp; subnormal below -87.33, 0 below -88.38
+//   silu(x)             4 ulp = x sigmoid(x); 0 below -88.38
 //   silu_derivative(x)  absolute error below 2^-21 (it crosses zero at -1.278)
 // NaN gives NaN, and no other input does, infinities included.
 #include <cstdint>
@@ -50,7 +50,7 @@ HWY_INLINE ReducedExp<DF> reduce_exp(DF df, hn::Vec<DF> x) {
   return {hn::MulAdd(r, p, hn::Set(df, 1.0f)), hn::BitCast(di, shifted)};
 }
 
-// 2^n for the n in the low bits of each lane, -126 <= n <= 127.
+// 2^n for the n in the low bits of each lane, -126 <= n <= 128: the last one is inf.
 template <class DF>
 HWY_INLINE hn::Vec<DF> exponent_from(DF df, hn::Vec<hn::RebindToSigned<DF>> n) {
   const hn::RebindToSigned<DF> di;
@@ -70,51 +70,44 @@ HWY_INLINE hn::Vec<DF> exp(DF df, hn::Vec<DF> x) {
   return hn::Mul(scaled, exponent_from(df, hn::Sub(n, half)));
 }
 
-// For x <= 0; results that would be subnormal are zero, which saves the second scaling.
+// What sigmoid and its kin share: x bounded to where they still change, and exp(-x) there. Below
+// -88.38 that is inf, so that quotients become zero.
 template <class DF>
-HWY_INLINE hn::Vec<DF> exp_of_nonpositive(DF df, hn::Vec<DF> x) {
-  const auto least = hn::Set(df, -0x1.5d589ep+6f);  // ln 2^-126, rounded up
-  const ReducedExp<DF> e = reduce_exp(df, hn::Max(least, x));
-  const auto scaled = hn::Mul(e.power, exponent_from(df, e.shifted));
-  return hn::IfThenZeroElse(hn::Lt(x, least), scaled);
-}
-
-// sigmoid(x) and 1 - sigmoid(x) = sigmoid(-x), each to full relative precision: from e = exp(-|x|),
-// which cannot overflow, the larger is 1 / (1 + e) and the smaller e / (1 + e).
-template <class DF>
-struct SigmoidPair {
-  hn::Vec<DF> value;
-  hn::Vec<DF> complement;
+struct Logistic {
+  hn::Vec<DF> bounded;
+  hn::Vec<DF> power;
 };
 
 template <class DF>
-HWY_INLINE SigmoidPair<DF> sigmoid_pair(DF df, hn::Vec<DF> x) {
-  const auto e = exp_of_nonpositive(df, hn::Or(x, hn::SignBit(df)));
-  const auto larger = hn::Div(hn::Set(df, 1.0f), hn::Add(hn::Set(df, 1.0f), e));
-  const auto smaller = hn::Mul(e, larger);
-  const auto negative = hn::Lt(x, hn::Zero(df));
-  return {hn::IfThenElse(negative, smaller, larger), hn::IfThenElse(negative, larger, smaller)};
+HWY_INLINE Logistic<DF> logistic(DF df, hn::Vec<DF> x) {
+  // In this order x86's min and max hand a NaN on.
+  const auto bounded = hn::Max(hn::Set(df, -89.0f), hn::Min(hn::Set(df, 87.0f), x));
+  const ReducedExp<DF> e = reduce_exp(df, hn::Neg(bounded));
+  return {bounded, hn::Mul(e.power, exponent_from(df, e.shifted))};
 }
 
 template <class DF>
 HWY_INLINE hn::Vec<DF> sigmoid(DF df, hn::Vec<DF> x) {
-  return sigmoid_pair(df, x).value;
+  const auto one = hn::Set(df, 1.0f);
+  return hn::Div(one, hn::Add(one, logistic(df, x).power));
 }
 
-// -inf times sigmoid's zero would be NaN: the largest finite magnitude gives the limit instead.
+// -inf over inf would be NaN: any smaller magnitude gives the limit instead.
 template <class DF>
 HWY_INLINE hn::Vec<DF> silu(DF df, hn::Vec<DF> x) {
-  const auto s = sigmoid(df, x);
-  return hn::Mul(hn::Max(hn::Set(df, -0x1.fffffep+127f), x), s);
+  const auto denominator = hn::Add(hn::Set(df, 1.0f), logistic(df, x).power);
+  return hn::Div(hn::Max(hn::Set(df, -89.0f), x), denominator);
 }
 
-// s + x s (1 - s), where s (1 - s) is formed first: it is small where x is large.
+// s (1 + x (1 - s)), where 1 - s = s exp(-x): a difference would lose what is small where x is
+// large.
 template <class DF>
 HWY_INLINE hn::Vec<DF> silu_derivative(DF df, hn::Vec<DF> x) {
-  const auto limit = hn::Set(df, 0x1.fffffep+127f);
-  const SigmoidPair<DF> s = sigmoid_pair(df, x);
-  const auto finite = hn::Max(hn::Neg(limit), hn::Min(limit, x));
-  return hn::MulAdd(finite, hn::Mul(s.value, s.complement), s.value);
+  const auto one = hn::Set(df, 1.0f), most = hn::Set(df, 0x1.fffffep+127f);
+  const Logistic<DF> l = logistic(df, x);
+  const auto s = hn::Div(one, hn::Add(one, l.power));
+  const auto complement = hn::Mul(hn::Min(most, l.power), s);
+  return hn::Mul(s, hn::MulAdd(l.bounded, complement, one));
 }
 
 }  // namespace tri::simd::HWY_NAMESPACE

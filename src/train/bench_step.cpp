@@ -38,7 +38,7 @@ Times time_steps(exec::Engine& engine, int64_t steps, base::ThreadPool& pool) {
   Times times;
   for (int64_t step = 1; step <= kWarmUp + steps; ++step) {
     const base::Stopwatch watch;
-    engine.train(0, static_cast<uint64_t>(step), pool);
+    engine.train(0, {static_cast<uint64_t>(step)}, pool);
     if (step <= kWarmUp) continue;
     times.whole.push_back(1e3 * watch.seconds());
     const exec::PhaseSeconds phases = engine.phases();
@@ -66,7 +66,7 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   const Config config = train::without_data(resolved);
   TRI_ASSIGN(const auto model, train::model_of(config));
   TRI_ASSIGN(const exec::EngineOptions options, train::engine_options(config, *model));
-  TRI_ASSIGN(const auto engine, exec::Engine::plan(model, options));
+  TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
   TRI_TRY(check_fit(resolved, *engine, options.step.threads));
   const auto seed = static_cast<uint64_t>(config.seed);
   TRI_TRY(engine->obtain(seed));

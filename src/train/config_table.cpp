@@ -126,6 +126,8 @@ constexpr OptionRow kRows[] = {
                      "random changes of images, such as crop4,flip,cutout8"),
     row<&C::val_split>(kModelAndData, "val-split", "SHARE",
                        "share of the training set held out to judge epochs by", kBelowOne),
+    row<&C::train_count>(kModelAndData, "train-count", "auto|N",
+                         "images to learn from, the same for every seed; auto: all", kCount),
     row<&C::dropout>(kModelAndData, "dropout", "auto|RATE",
                      "auto: the model's own; 0 switches it off", kBelowOne),
     row<&C::stochastic_depth>(kModelAndData, "stochastic-depth", "auto|RATE",

@@ -10,8 +10,10 @@
 
 #include "base/check.h"
 #include "data/readers.h"
+#include "exec/recompute.h"
 #include "nn/catalog.h"
 #include "train/config_table.h"
+#include "train/governing.h"
 #include "train/machine.h"
 
 namespace tri::train {
@@ -45,17 +47,11 @@ std::string written(const Config& config, std::string_view key) {
 }
 
 std::vector<Missing> missing(const Config& config) {
-  using Policy = Precision::Policy;
   std::vector<Missing> list;
   const auto unless = [&](bool available, std::string_view key, std::string instead) {
     if (!available) list.push_back({written(config, key), std::move(instead)});
   };
-  const Policy policy = config.precision.policy;
-  unless(policy == Policy::kFp32 || policy == Policy::kBf16, "precision", "--precision bf16");
   unless(config.curvature == Curvature::kOff, "curvature", "--curvature off");
-  unless(config.batch_mode == BatchMode::kFixed, "batch-mode", "--batch-mode fixed");
-  unless(!config.clip, "clip", "--clip off");
-  unless(config.recompute != Recompute::kAll, "recompute", "--recompute auto");
   unless(!config.tune, "tune", "no --tune");
   unless(config.profile.empty(), "profile", "no --profile");
   return list;
@@ -126,12 +122,6 @@ Result<std::shared_ptr<const nn::Model>> model_of(const Config& config) {
   return model_of(config, input);
 }
 
-exec::LayerFormats layer_formats(const Precision& precision) {
-  using numeric::Format;
-  if (precision.policy != Precision::Policy::kBf16) return {};
-  return {.p = Format::kBf16, .y = Format::kBf16, .gy = Format::kBf16, .gp = Format::kF32};
-}
-
 Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model) {
   TRI_TRY(check_available(config));
   const auto rule = optim::parse_rule(config.optimizer);
@@ -148,7 +138,19 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
       config.step == UpdateTime::kFused ? exec::StepMode::kFused : exec::StepMode::kAfter;
   options.step.rule = *rule;
   options.step.label_smoothing = static_cast<float>(config.label_smoothing);
-  options.step.formats.assign(static_cast<size_t>(model.layers), layer_formats(config.precision));
+  const auto accumulate = numeric::parse_format(config.accumulate);
+  TRI_CHECK(accumulate, "{}", config.accumulate);
+  options.step.accumulate = *accumulate;
+  if (config.clip) {
+    // Without the fused step all gradients are there before any is used: exact costs nothing.
+    const bool exact = config.clip_exact || options.step.mode == exec::StepMode::kAfter;
+    options.step.clip = config.clip_layer ? exec::Clip::kLayer
+                        : exact           ? exec::Clip::kExact
+                                          : exec::Clip::kNone;
+    options.step.clip_norm = static_cast<float>(*config.clip);
+  }
+  const control::Governor governor = make_governor(config, model);
+  options.step.formats = formats_of(governor.current(governor.start()).table);
   options.forms.weights = *weights;
   options.forms.state = *state;
   const bool stateless = *rule == optim::Rule::kSgd && config.momentum == 0;
@@ -156,6 +158,15 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
   options.batch_buffers = 1;  // the next batch waits in the loader, as bytes
   options.store = config.recompute == Recompute::kOff;
   return options;
+}
+
+Result<std::unique_ptr<exec::Engine>> plan_engine(const Config& config,
+                                                  std::shared_ptr<const nn::Model> model,
+                                                  exec::EngineOptions options) {
+  TRI_ASSIGN(auto engine, exec::Engine::plan(model, options));
+  if (config.recompute != Recompute::kAll) return engine;
+  options.step = exec::with_all_recomputed(*engine, options.step);
+  return exec::Engine::plan(std::move(model), options);
 }
 
 size_t threads_of(const Config& config) {

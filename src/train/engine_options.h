@@ -31,15 +31,17 @@ Result<InputSize> input_size(const Config& config);
 Result<std::shared_ptr<const nn::Model>> model_of(const Config& config, const InputSize& input);
 Result<std::shared_ptr<const nn::Model>> model_of(const Config& config);
 
-// Of every layer: how values are stored.
-exec::LayerFormats layer_formats(const Precision& precision);
-
 // Whether the engine has all that is asked for. kInvalid names what it lacks and the nearest it
 // has.
 Result<void> check_available(const Config& config);
 
-// `model` gives the rows of the precision table.
+// With the precision table that a run starts with.
 Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model);
+
+// An engine of these options, with --recompute all where that is asked for.
+Result<std::unique_ptr<exec::Engine>> plan_engine(const Config& config,
+                                                  std::shared_ptr<const nn::Model> model,
+                                                  exec::EngineOptions options);
 
 size_t threads_of(const Config& config);
 

@@ -21,10 +21,8 @@ TEST(EngineOptions, what_is_missing_is_said_in_one_sentence) {
   const Result<void> checked = check_available(config);
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().code, ErrorCode::kInvalid);
-  EXPECT_THAT(
-      checked.error().message,
-      AllOf(HasSubstr("--precision adaptive"), HasSubstr("--precision bf16"),
-            HasSubstr("--batch-mode fixed"), HasSubstr("--curvature off"), HasSubstr("no --tune")));
+  EXPECT_THAT(checked.error().message, AllOf(HasSubstr("--curvature fisher"),
+                                             HasSubstr("--curvature off"), HasSubstr("no --tune")));
 }
 
 TEST(EngineOptions, presets_become_tables_and_forms) {
@@ -40,6 +38,46 @@ TEST(EngineOptions, presets_become_tables_and_forms) {
   EXPECT_EQ(options->forms.weights, optim::WeightForm::kF32AndBf16);
   EXPECT_EQ(options->step.mode, exec::StepMode::kAfter);
   EXPECT_EQ(options->step.ghost, 0);
+}
+
+TEST(EngineOptions, every_precision_becomes_a_table) {
+  using numeric::Format;
+  const std::pair<const char*, exec::LayerFormats> inner[] = {
+      {"fp32", {}},
+      {"bf16", {Format::kBf16, Format::kBf16, Format::kBf16, Format::kF32}},
+      {"adaptive", {Format::kBf16, Format::kBf16, Format::kBf16, Format::kF32}},
+      {"fp16", {Format::kF16, Format::kF16, Format::kF16, Format::kF32}},
+      {"fp16-169", {Format::kF16e6, Format::kF16e6, Format::kF16e6, Format::kF16e6}},
+      {"fp8", {Format::kF8e4b4, Format::kF8e4b4, Format::kF8e5, Format::kF16e6}},
+      {"assign:0", {Format::kF16e6, Format::kF16e6, Format::kF16e6, Format::kF16e6}},
+      {"assign:1", {Format::kF8e4b4, Format::kF8e4b4, Format::kF8e5, Format::kF16e6}},
+      // What a norm reads stays 16-bit; operands of inner products are 8-bit.
+      {"hfp8", {Format::kF8e4b4, Format::kF16e6, Format::kF8e5, Format::kF16e6}}};
+  for (const auto& [word, row] : inner) {
+    const Config config =
+        resolved({{"method", "fp32"}, {"model", "resnet18"}, {"precision", word}}).config;
+    const auto model = model_of(config);
+    ASSERT_TRUE(model.has_value());
+    const auto options = engine_options(config, **model);
+    ASSERT_TRUE(options.has_value());
+    EXPECT_EQ(options->step.formats[1], row) << word;
+  }
+}
+
+TEST(EngineOptions, clipping_is_exact_where_that_costs_nothing) {
+  const auto clip_of = [](const char* step, const char* extra) {
+    const Config config = resolved({{"method", "fp32"},
+                                    {"model", "convnet"},
+                                    {"clip", "2"},
+                                    {"step", step},
+                                    {extra, "on"}})
+                              .config;
+    return engine_options(config, **model_of(config))->step.clip;
+  };
+  EXPECT_EQ(clip_of("after", "nesterov"), exec::Clip::kExact);
+  EXPECT_EQ(clip_of("fused", "nesterov"), exec::Clip::kNone);  // by the norm of the step before
+  EXPECT_EQ(clip_of("fused", "clip-exact"), exec::Clip::kExact);
+  EXPECT_EQ(clip_of("fused", "clip-layer"), exec::Clip::kLayer);
 }
 
 TEST(EngineOptions, sgd_without_momentum_has_no_state) {

@@ -6,6 +6,15 @@
 
 namespace tri::train {
 
+size_t ring_bytes(const data::Dataset& set, int64_t samples) {
+  size_t most = 0;
+  for (const auto& source : {set.train, set.validation, set.test}) {
+    if (!source) continue;
+    most = std::max(most, data::Loader::ring_bytes(source->info(), static_cast<size_t>(samples)));
+  }
+  return most;
+}
+
 Result<Judgement> evaluate(const EvaluationRooms& rooms, std::shared_ptr<const data::Source> source,
                            const data::Normalisation& normalisation, bool confusion) {
   exec::Engine& engine = rooms.engine;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "data/dataset.h"
 #include "data/normalise.h"
 #include "data/source.h"
 #include "exec/engine.h"
@@ -21,6 +22,9 @@ struct Judgement {
   double accuracy = 0, top5 = 0;
   std::vector<uint64_t> confusion;  // (true class, predicted class); empty if not asked for
 };
+
+// Of a loader's ring that serves every part of `set` in batches of `samples`.
+size_t ring_bytes(const data::Dataset& set, int64_t samples);
 
 struct EvaluationRooms {
   exec::Engine& engine;

@@ -13,6 +13,7 @@
 #include "train/checkpoint_path.h"
 #include "train/engine_options.h"
 #include "train/evaluation.h"
+#include "train/governing.h"
 #include "train/model_file.h"
 #include "tri/session.h"
 
@@ -44,7 +45,7 @@ Result<ModelCard> card_from_data(const ModelSource& source, const data::Dataset&
                  .data = source.data,
                  .val_split = 0,
                  .weights = "fp32",
-                 .bf16 = false,
+                 .table = {},
                  .normalisation = {}};
   if (source.pixels) card.image.h = card.image.w = *source.pixels;
   TRI_ASSIGN(card.normalisation, data::measure(*set.train));
@@ -84,14 +85,13 @@ Result<Loaded> load(const ModelSource& source, int64_t batch) {
   TRI_ASSIGN(
       const auto model,
       model_of(config, {loaded.card.image, static_cast<int64_t>(loaded.card.class_names.size())}));
-  const Precision precision{loaded.card.bf16 ? Precision::Policy::kBf16 : Precision::Policy::kFp32};
   // Weights in the form they were trained in, so that they round as they did then; no state, no
   // backward pass.
   exec::EngineOptions options;
   options.step.samples = batch;
   options.step.threads = threads_of(config);
   options.step.training = false;
-  options.step.formats.assign(static_cast<size_t>(model->layers), layer_formats(precision));
+  options.step.formats = formats_of(loaded.card.table);
   options.forms = {
       .weights = optim::parse_weight_form(loaded.card.weights).value_or(optim::WeightForm::kF32),
       .state = optim::StateForm::kF32,

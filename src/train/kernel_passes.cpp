@@ -161,8 +161,11 @@ std::vector<KernelPass> operation_passes(const std::string& kernel, const Kernel
     passes.push_back({kernel + " backward-data", flops, 2 * out + bench->gx.bytes() + held,
                       [bench] { bench->operation->backward_data(bench->arguments()); }});
   if (weighted)
-    passes.push_back({kernel + " backward-weights", flops, 2 * out + read + held,
-                      [bench] { bench->operation->backward_weights(bench->arguments()); }});
+    passes.push_back({kernel + " backward-weights", flops, 2 * out + read + held, [bench] {
+                        ops::PassArguments pass = bench->arguments();
+                        pass.input_grads = {};  // not both passes at once
+                        bench->operation->backward_weights(pass);
+                      }});
   return passes;
 }
 

@@ -91,7 +91,7 @@ std::optional<numeric::Format> format_of(DType dtype) {
   }
 }
 
-// Appends numbers in pieces.
+// Appends numbers in pieces of a limited size.
 Result<void> append(SafetensorsWriter& writer, size_t tensor, std::span<const float> values) {
   const numeric::Format format = *format_of(writer.tensors()[tensor].dtype);
   constexpr size_t kNumbers = checkpoint::kPieceBytes / sizeof(float);
@@ -105,7 +105,8 @@ Result<void> append(SafetensorsWriter& writer, size_t tensor, std::span<const fl
   return {};
 }
 
-Result<void> read_values(const SafetensorsReader& reader, const TensorInfo& tensor,
+// Elements [first, first + values.size()).
+Result<void> read_values(const SafetensorsReader& reader, const TensorInfo& tensor, size_t first,
                          std::span<float> values) {
   const numeric::Format format = *format_of(tensor.dtype);
   const size_t each = numeric::storage_bytes(format);
@@ -113,7 +114,7 @@ Result<void> read_values(const SafetensorsReader& reader, const TensorInfo& tens
   std::vector<std::byte> piece(std::min(values.size(), kNumbers) * each);
   for (size_t at = 0; at < values.size(); at += kNumbers) {
     const size_t count = std::min(kNumbers, values.size() - at);
-    TRI_TRY(reader.read(tensor, at * each, std::span(piece).first(count * each)));
+    TRI_TRY(reader.read(tensor, (first + at) * each, std::span(piece).first(count * each)));
     simd::decode(format, piece.data(), values.data() + at, count);
   }
   return {};
@@ -173,14 +174,16 @@ Result<void> write_model(checkpoint::DirectoryWriter& directory, const exec::Par
   TRI_ASSIGN(SafetensorsWriter writer,
              SafetensorsWriter::create(directory.file(kModelFile), specs_of(model, dtype),
                                        {{"format", "pt"}}));
-  std::vector<float> values;
+  std::vector<float> values, room;
   for (size_t t = 0; t < writer.tensors().size(); ++t) {
     const Place& place = places.at(writer.tensors()[t].name);
     switch (place.kind) {
       case Place::Kind::kParameter:
-        values.resize(static_cast<size_t>(model.parameters[place.parameter].elements()));
-        parameters.get(place.parameter, values);
-        TRI_TRY(append(writer, t, values));
+        for (size_t i = 0; i < parameters.pieces(place.parameter); ++i) {
+          values.resize(parameters.piece(place.parameter, i).count);
+          parameters.get_piece(place.parameter, i, values, room);
+          TRI_TRY(append(writer, t, values));
+        }
         break;
       case Place::Kind::kMean:
       case Place::Kind::kVariance:
@@ -207,13 +210,13 @@ Result<LoadedModel> read_model(const std::string& path, exec::Parameters& parame
   LoadedModel loaded;
   loaded.unused = static_cast<uint64_t>(std::ranges::count_if(
       reader.tensors(), [&](const TensorInfo& t) { return !places.contains(t.name); }));
-  std::vector<float> values;
+  std::vector<float> values, room;
   for (const auto& [name, place] : places) {
     if (place.kind == Place::Kind::kBatches) continue;
     if (place.kind != Place::Kind::kParameter) {
       const std::span<float> kept = statistics(parameters, place);
       TRI_ASSIGN(const TensorInfo* const found, find_tensor(reader, name, {kept.size()}));
-      TRI_TRY(read_values(reader, *found, kept));
+      TRI_TRY(read_values(reader, *found, 0, kept));
       continue;
     }
     if (other_head && in_head(model, place.parameter, parameters)) {
@@ -222,9 +225,13 @@ Result<LoadedModel> read_model(const std::string& path, exec::Parameters& parame
     }
     TRI_ASSIGN(const TensorInfo* const found,
                find_tensor(reader, name, dims_of(model.parameters[place.parameter])));
-    values.resize(static_cast<size_t>(model.parameters[place.parameter].elements()));
-    TRI_TRY(read_values(reader, *found, values));
-    parameters.set(place.parameter, values);
+    parameters.clear(place.parameter);
+    for (size_t i = 0; i < parameters.pieces(place.parameter); ++i) {
+      const exec::Parameters::Piece piece = parameters.piece(place.parameter, i);
+      values.resize(piece.count);
+      TRI_TRY(read_values(reader, *found, piece.first, values));
+      parameters.set_piece(place.parameter, i, values, room);
+    }
   }
   return loaded;
 }

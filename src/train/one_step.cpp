@@ -194,7 +194,7 @@ Result<OneStep> one_step(const Config& config, const std::string& input) {
   options.step.update = false;
   options.evaluates = false;
   options.batch_buffers = 1;
-  TRI_ASSIGN(const auto engine, exec::Engine::plan(model, options));
+  TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
   TRI_TRY(engine->obtain(static_cast<uint64_t>(config.seed)));
   TRI_ASSIGN(const train::LoadedModel loaded,
              train::read_model(config.init, engine->parameters(), false));
@@ -206,7 +206,7 @@ Result<OneStep> one_step(const Config& config, const std::string& input) {
   TRI_TRY(read_batch(file, size.classes, engine->batch(0)));
 
   base::ThreadPool pool(options.step.threads);
-  const double loss = engine->train(0, 1, pool).loss.loss;
+  const double loss = engine->train(0, {1}, pool).loss.loss;
   const OneStep step{loss / static_cast<double>(config.batch), config.batch, size.classes,
                      model->parameter_elements()};
   TRI_TRY(results_of(*engine, step).write(config.out));

@@ -14,20 +14,22 @@ namespace tri {
 namespace {
 
 using base::format_bytes;
+using numeric::Format;
 
 constexpr int64_t kMostSamples = 1'000'000;  // as --batch
 
 // The engine's need as a function of the batch, everything else fixed.
 class Peaks {
  public:
-  Peaks(std::shared_ptr<const nn::Model> model, const exec::EngineOptions& options)
-      : model_(std::move(model)), options_(options) {}
+  Peaks(const Config& config, std::shared_ptr<const nn::Model> model,
+        const exec::EngineOptions& options)
+      : config_(config), model_(std::move(model)), options_(options) {}
 
   int64_t unit() const { return std::max<int64_t>(1, options_.step.ghost); }
 
   Result<exec::Forecast> forecast(int64_t batch) {
     options_.step.samples = batch;
-    TRI_ASSIGN(const auto engine, exec::Engine::plan(model_, options_));
+    TRI_ASSIGN(const auto engine, train::plan_engine(config_, model_, options_));
     return engine->forecast();
   }
 
@@ -70,6 +72,7 @@ class Peaks {
     return std::clamp(low.units + step, low.units + 1, high.units - 1);
   }
 
+  const Config& config_;
   std::shared_ptr<const nn::Model> model_;
   exec::EngineOptions options_;
 };
@@ -86,7 +89,7 @@ constexpr Saving kSavings[] = {
     {"--precision bf16",
      [](exec::EngineOptions& options) {
        std::ranges::fill(options.step.formats,
-                         train::layer_formats({.policy = Precision::Policy::kBf16}));
+                         exec::LayerFormats{Format::kBf16, Format::kBf16, Format::kBf16});
      }},
     {"--weights bf16+8 --state int8",
      [](exec::EngineOptions& options) {
@@ -95,7 +98,8 @@ constexpr Saving kSavings[] = {
      }},
 };
 
-Result<std::vector<PlannedRemedy>> find_remedies(const std::shared_ptr<const nn::Model>& model,
+Result<std::vector<PlannedRemedy>> find_remedies(const Config& config,
+                                                 const std::shared_ptr<const nn::Model>& model,
                                                  const exec::EngineOptions& asked,
                                                  const MemoryPlan& plan, uint64_t base) {
   std::vector<PlannedRemedy> found;
@@ -103,7 +107,7 @@ Result<std::vector<PlannedRemedy>> find_remedies(const std::shared_ptr<const nn:
     if (engine_peak + base <= plan.ceiling_bytes) found.push_back({text, engine_peak + base});
   };
   if (plan.max_batch > 0) {
-    TRI_ASSIGN(const exec::Forecast smaller, Peaks(model, asked).forecast(plan.max_batch));
+    TRI_ASSIGN(const exec::Forecast smaller, Peaks(config, model, asked).forecast(plan.max_batch));
     consider(fmt::format("--batch {}", plan.max_batch), smaller.engine_peak_bytes);
   }
   exec::EngineOptions options = asked;
@@ -112,7 +116,7 @@ Result<std::vector<PlannedRemedy>> find_remedies(const std::shared_ptr<const nn:
   for (const Saving& saving : kSavings) {
     exec::EngineOptions cheaper = options;
     saving.apply(cheaper);
-    TRI_ASSIGN(const exec::Forecast made, Peaks(model, cheaper).forecast(plan.batch));
+    TRI_ASSIGN(const exec::Forecast made, Peaks(config, model, cheaper).forecast(plan.batch));
     if (made.engine_peak_bytes >= last) continue;
     options = cheaper;
     last = made.engine_peak_bytes;
@@ -120,23 +124,28 @@ Result<std::vector<PlannedRemedy>> find_remedies(const std::shared_ptr<const nn:
     consider(text, last);
   }
   if (found.empty()) {
-    Peaks peaks(model, options);
+    Peaks peaks(config, model, options);
     TRI_ASSIGN(const exec::Forecast least, peaks.forecast(peaks.unit()));
     consider(fmt::format("{} --batch {}", text, peaks.unit()), least.engine_peak_bytes);
   }
   return found;
 }
 
-MemoryPlan describe(const exec::Forecast& forecast, int64_t batch) {
+MemoryPlan describe(const exec::Forecast& forecast, const exec::StepSpec& spec) {
   MemoryPlan plan;
-  plan.batch = batch;
+  plan.batch = spec.samples;
   plan.engine_peak_bytes = forecast.engine_peak_bytes;
   plan.params = forecast.params;
   for (const memory::Kind kind : memory::kKinds)
     plan.by_kind.emplace_back(memory::name(kind), forecast.by_kind[kind]);
-  for (const exec::LayerForecast& layer : forecast.layers)
-    plan.layers.push_back(
-        {layer.name, layer.params, layer.weights_bytes, layer.state_bytes, layer.saved_bytes});
+  for (size_t l = 0; l < forecast.layers.size(); ++l) {
+    const exec::LayerForecast& layer = forecast.layers[l];
+    const exec::LayerFormats& row = spec.formats[l];
+    const auto word = [](Format format) { return numeric::spec(format).name; };
+    plan.layers.push_back({layer.name, layer.params, layer.weights_bytes, layer.state_bytes,
+                           layer.saved_bytes, word(row.p), word(row.y), word(row.gy),
+                           word(row.gp)});
+  }
   return plan;
 }
 
@@ -147,13 +156,13 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   TRI_ASSIGN(const uint64_t ceiling, train::ceiling_bytes(config.memory, memory::Probes()));
   TRI_ASSIGN(const auto model, train::model_of(config));
   TRI_ASSIGN(const exec::EngineOptions options, train::engine_options(config, *model));
-  Peaks peaks(model, options);
+  Peaks peaks(config, model, options);
   TRI_ASSIGN(const exec::Forecast forecast, peaks.forecast(config.batch));
   // Now, as a run would hold it: the search below leaves traces on the heap.
   TRI_ASSIGN(uint64_t base, train::process_base_bytes(options.step.threads));
   base += train::packing_bytes(*model);
 
-  MemoryPlan plan = describe(forecast, config.batch);
+  MemoryPlan plan = describe(forecast, options.step);
   plan.ceiling_bytes = ceiling;
   plan.process_peak_bytes = plan.engine_peak_bytes + base;
   plan.fits = plan.process_peak_bytes <= ceiling;
@@ -161,7 +170,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
     TRI_ASSIGN(plan.max_batch, peaks.most_within(ceiling - base));
   }
   if (!plan.fits) {
-    TRI_ASSIGN(plan.remedies, find_remedies(model, options, plan, base));
+    TRI_ASSIGN(plan.remedies, find_remedies(config, model, options, plan, base));
   }
   return plan;
 }

@@ -15,6 +15,7 @@ struct RunDirectory {
   std::string config() const { return path + "/config.toml"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
   std::string summary() const { return path + "/summary.json"; }
+  std::string control() const { return path + "/control.json"; }
   std::string report() const { return path + "/report.html"; }
   std::string last() const { return path + "/checkpoints/last"; }
   std::string best() const { return path + "/checkpoints/best"; }

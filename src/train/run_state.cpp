@@ -8,13 +8,14 @@
 #include <span>
 
 #include "checkpoint/crc32c.h"
+#include "train/control_codec.h"
 
 namespace tri::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 // Calls visit(key, field) for every field: written and read by one list.
 template <class State, class Visit>
@@ -39,9 +40,13 @@ void visit_state(State& state, const Visit& visit) {
   visit("images_per_second", state.images_per_second);
   visit("window_loss", state.window_loss);
   visit("window_steps", state.window_steps);
-  visit("bad_losses", state.bad_losses);
   visit("ceiling_bytes", state.ceiling_bytes);
   visit("base_bytes", state.base_bytes);
+  visit("norm_batches", state.norm_batches);
+  visit("gradient_norm", state.gradient_norm);
+  visit("least_batch", state.least_batch);
+  visit("most_batch", state.most_batch);
+  visit("control_seconds", state.control_seconds);
 }
 
 template <class Card, class Visit>
@@ -55,7 +60,7 @@ void visit_card(Card& card, const Visit& visit) {
   visit("data", card.data);
   visit("val_split", card.val_split);
   visit("weights", card.weights);
-  visit("bf16", card.bf16);
+  visit("precision", card.table);
   visit("mean", card.normalisation.mean);
   visit("deviation", card.normalisation.deviation);
 }
@@ -64,6 +69,7 @@ template <class T>
 Json written(const T& value) {
   return value;
 }
+Json written(const control::PrecisionTable& table) { return to_json(table); }
 Json written(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 // Reading throws what nlohmann throws; parse_state() is the door.
@@ -71,6 +77,7 @@ template <class T>
 void read(const Json& json, T& value) {
   json.get_to(value);
 }
+void read(const Json& json, control::PrecisionTable& table) { table = read_table(json); }
 void read(const Json& json, std::optional<double>& value) {
   value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
 }
@@ -92,6 +99,7 @@ bool sound(const ModelCard& card) {
 std::string to_json(const RunState& state) {
   Json json = {{"version", kVersion}};
   visit_state(state, [&](const char* key, const auto& value) { json[key] = written(value); });
+  json["control"] = to_json(state.control);
   Json& card = json["card"];
   visit_card(state.card, [&](const char* key, const auto& value) { card[key] = written(value); });
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -106,6 +114,7 @@ Result<RunState> parse_state(std::string_view json, const std::string& source) {
       refusal = fmt::format("it is of version {} and {} is read", version, kVersion);
     } else {
       visit_state(state, [&](const char* key, auto& value) { read(document.at(key), value); });
+      from_json(document.at("control"), state.control);
       const Json& card = document.at("card");
       visit_card(state.card, [&](const char* key, auto& value) { read(card.at(key), value); });
       if (sound(state.card)) return state;

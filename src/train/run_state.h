@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "control/governor.h"
 #include "data/normalise.h"
 #include "tensor/shape.h"
 #include "tri/config.h"
@@ -23,8 +24,8 @@ struct ModelCard {
   std::vector<std::string> class_names;
   std::string data;  // the value of --data
   double val_split = 0;
-  std::string weights;  // the value of --weights
-  bool bf16 = false;    // layers work in bf16, not in fp32
+  std::string weights;            // the value of --weights
+  control::PrecisionTable table;  // the formats it works in; empty: fp32
   data::Normalisation normalisation;
 
   bool operator==(const ModelCard&) const = default;
@@ -56,9 +57,14 @@ struct RunState {
   double window_loss = 0;
   uint64_t window_steps = 0;
 
-  int64_t bad_losses = 0;      // non-finite, in a row
   uint64_t ceiling_bytes = 0;  // as resolved at the first start
   uint64_t base_bytes = 0;     // what the process held before the engine took its memory
+
+  uint64_t norm_batches = 0;  // over which running statistics were taken, in each batch norm
+  double gradient_norm = 0;   // of the last step that was not lost
+  int64_t least_batch = 0, most_batch = 0;
+  double control_seconds = 0;  // spent on signals, decisions and new plans
+  control::GovernorState control;
 
   ModelCard card;
 

@@ -28,6 +28,12 @@ RunState example() {
   state.best_judged = 0.75;
   state.epoch_seconds = {1.5, 1.0 / 7};
   state.ceiling_bytes = uint64_t{1} << 40;
+  state.control.batch = 64;
+  state.control.loss.scale = 65536;
+  state.control.layers = {{.spread = 1e-9, .level = control::Level::kFp16, .why_wish = "why"}};
+  state.control.assignment = {{true, false, true}};
+  state.control.lambda = {1.0 / 3};
+  state.control.window = {.step = 3, .noise_scale = 0.1, .layers = {{.spread = 0.7}}};
   state.card = {.model = "convnet",
                 .width = 0.25,
                 .image = {28, 30, 1},
@@ -35,7 +41,7 @@ RunState example() {
                 .data = "folder:/a b",
                 .val_split = 0.1,
                 .weights = "bf16+8",
-                .bf16 = true,
+                .table = {control::row_of(control::Level::kBf16)},
                 .normalisation = {{0.1f}, {0.3f}}};
   return state;
 }
@@ -65,7 +71,7 @@ TEST(RunState, DamageIsASentence) {
   const std::string bad[] = {"",
                              "[]",
                              good.substr(0, good.size() / 2),
-                             replaced(good, "\"version\": 1", "\"version\": 2"),
+                             replaced(good, "\"version\": 2", "\"version\": 3"),
                              replaced(good, "\"step\": 1234", "\"step\": \"many\""),
                              replaced(good, "\"channels\": 1", "\"channels\": 0"),
                              replaced(good, "\"samples\"", "\"simples\"")};

@@ -13,7 +13,9 @@
 #include "simd/target.h"
 #include "train/ceiling.h"
 #include "train/checkpoint_path.h"
+#include "train/control_codec.h"
 #include "train/engine_options.h"
+#include "train/governing.h"
 #include "train/interrupt.h"
 #include "train/model_file.h"
 #include "train/replace_file.h"
@@ -33,30 +35,47 @@ Screen screen_for(const Display& display) {
   return {.write = [](std::string_view) {}, .columns = [] { return size_t{80}; }};
 }
 
+// Addresses for an engine that may grow when its ceiling is raised. They cost nothing, unless
+// addresses themselves are limited.
+uint64_t most_bytes(uint64_t ceiling) {
+  const memory::Limits limits = memory::Probes().limits();
+  for (const memory::Limit& limit : limits.all)
+    if (limit.source == memory::Limit::Source::kAddressSpace &&
+        limit.state == memory::Limit::State::kBytes)
+      return ceiling;
+  return std::max<uint64_t>(ceiling, memory::Probes().total().bytes.value_or(0));
+}
+
 // Everything up to the memory of the engine, which is planned but not taken.
 struct Preparation {
   Config config;
   data::Dataset dataset;
   data::Augment augment;
   InputSize input;
+  exec::EngineOptions options;
   std::unique_ptr<exec::Engine> engine;
+  std::optional<control::Governor> governor;
   Need need;
 
-  size_t ring_bytes(int64_t batch) const {
-    const auto samples = static_cast<size_t>(batch);
-    size_t most = data::Loader::ring_bytes(dataset.train->info(), samples);
-    for (const auto& source : {dataset.validation, dataset.test}) {
-      if (source) most = std::max(most, data::Loader::ring_bytes(source->info(), samples));
-    }
-    return most;
+  StepPricing pricing() const {
+    return {config, *engine, {need.base_bytes + need.pieces_bytes, [this](int64_t samples) {
+                                return ring_bytes(dataset, samples);
+                              }}};
+  }
+
+  // Plans the engine as a decision wants it.
+  Result<void> plan_as(const control::Decision& decision, uint64_t ceiling) {
+    options.most_bytes = most_bytes(ceiling);
+    const auto model = engine->shared_model();
+    const exec::StepSpec spec =
+        pricing().spec(decision.table, decision.batch, decision.micros, ceiling);
+    options.step = spec;
+    TRI_ASSIGN(engine, exec::Engine::plan(model, options));
+    need.engine_bytes = engine->forecast().engine_peak_bytes;
+    need.data_bytes = ring_bytes(dataset, spec.samples);
+    return {};
   }
 };
-
-Result<std::unique_ptr<exec::Engine>> plan_engine(const Config& config, const InputSize& input) {
-  TRI_ASSIGN(const auto model, model_of(config, input));
-  TRI_ASSIGN(const exec::EngineOptions options, engine_options(config, *model));
-  return exec::Engine::plan(model, options);
-}
 
 Result<InputSize> size_of(const data::Source& source, const Config& config) {
   const data::SourceInfo& info = source.info();
@@ -74,35 +93,58 @@ Result<Preparation> prepare(const Config& config) {
   made.config = config;
   TRI_TRY(check_available(config));
   TRI_ASSIGN(made.dataset, data::open_dataset(config.data, {.pixels = config.pixels.value_or(0),
-                                                            .val_split = config.val_split}));
+                                                            .val_split = config.val_split,
+                                                            .train_count = static_cast<uint64_t>(
+                                                                config.train_count.value_or(0))}));
   const data::SourceInfo& info = made.dataset.train->info();
   TRI_ASSIGN(made.augment, data::parse_augment(config.augment, info.augment));
   TRI_ASSIGN(made.input, size_of(*made.dataset.train, config));
-  TRI_ASSIGN(made.engine, plan_engine(config, made.input));
+  TRI_ASSIGN(const auto model, model_of(config, made.input));
+  TRI_ASSIGN(made.options, engine_options(config, *model));
+  TRI_ASSIGN(made.engine, plan_engine(config, model, made.options));
+  made.governor.emplace(make_governor(config, *model, info.count));
   made.need.engine_bytes = made.engine->forecast().engine_peak_bytes;
-  made.need.data_bytes = made.ring_bytes(config.batch);
+  made.need.data_bytes = ring_bytes(made.dataset, config.batch);
   made.need.pieces_bytes = pieces_bytes(made.engine->model());
   return made;
 }
 
+// A start that does not fit goes the way of a run whose ceiling was lowered: the governor finds
+// another, where its modes allow it.
+Result<std::optional<metrics::Fields>> fit_at_start(Preparation& made, RunState& state) {
+  TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
+  if (made.need.total() <= state.ceiling_bytes) return std::optional<metrics::Fields>{};
+  control::Signals signals;
+  signals.step = state.step;
+  signals.samples = state.samples;
+  signals.batch = state.control.batch;
+  signals.used_bytes = made.need.total();
+  signals.ceiling_bytes = state.ceiling_bytes;
+  signals.layers.resize(made.governor->layers().size());
+  const control::Decision decision =
+      made.governor->react(state.control, signals, made.pricing().under(state.ceiling_bytes));
+  if (decision.changes.empty()) return std::optional<metrics::Fields>{};
+  TRI_TRY(made.plan_as(decision, state.ceiling_bytes));
+  state.least_batch = std::min(state.least_batch, decision.batch);
+  return std::optional(event_fields(decision, signals, true));
+}
+
 Result<void> check_ceiling(const Preparation& made, uint64_t ceiling) {
   const int64_t ghost = *made.config.ghost_batch;
-  return check_fit(made.need, ceiling, made.engine->forecast(), made.config.batch,
+  return check_fit(made.need, ceiling, made.engine->forecast(), made.engine->spec().batch(),
                    std::max<int64_t>(1, ghost), [&made](int64_t batch) -> std::optional<uint64_t> {
-                     Config smaller = made.config;
-                     smaller.batch = batch;
-                     const auto engine = plan_engine(smaller, made.input);
-                     if (!engine) return std::nullopt;
-                     Need need = made.need;
-                     need.engine_bytes = (*engine)->forecast().engine_peak_bytes;
-                     need.data_bytes = made.ring_bytes(batch);
-                     return need.total();
+                     exec::StepSpec smaller = made.engine->spec();
+                     smaller.samples = batch;
+                     const uint64_t bytes = made.pricing().bytes(smaller);
+                     return bytes < UINT64_MAX ? std::optional(bytes) : std::nullopt;
                    });
 }
 
 Result<RunState> first_state(const Preparation& made) {
   const Config& config = made.config;
   RunState state;
+  state.control = made.governor->start();
+  state.least_batch = state.most_batch = config.batch;
   state.seed = config.seed;
   state.simd_target = simd::active_target();
   state.config_crc = config_crc(config);
@@ -115,7 +157,7 @@ Result<RunState> first_state(const Preparation& made) {
                 .data = config.data,
                 .val_split = config.val_split,
                 .weights = config.weights,
-                .bf16 = config.precision.policy == Precision::Policy::kBf16,
+                .table = {},
                 .normalisation = {}};
   TRI_ASSIGN(state.card.normalisation, data::measure(*made.dataset.train));
   return state;
@@ -152,19 +194,25 @@ std::string headline(const Preparation& made, const RunState& state, const RunDi
       base::format_bytes(state.ceiling_bytes), run.path);
 }
 
+// What is to be said before the first step.
+struct Opening {
+  std::optional<metrics::Fields> decision;
+  std::vector<std::string> warnings;
+};
+
 Result<TrainOutcome> work(Preparation& made, RunState state, const RunDirectory& run,
-                          metrics::JsonlWriter events, const std::vector<std::string>& warnings,
+                          metrics::JsonlWriter events, const Opening& opening,
                           const Display& display) {
   const InterruptGuard guard;
   Panel panel(screen_for(display));
   panel.note(headline(made, state, run));
   base::ThreadPool pool(threads_of(made.config));
-  std::vector<std::byte> ring(made.ring_bytes(made.config.batch));
-  TrainingLoop loop(
-      {made.config, run, made.dataset, made.augment, *made.engine, pool, ring, events, panel},
-      std::move(state));
-  for (const std::string& warning : warnings) TRI_TRY(loop.warn(warning));
-  Result<LoopEnd> end = loop.run();
+  const StepPricing pricing = made.pricing();
+  TrainingLoop loop({made.config, run, made.dataset, made.augment, *made.governor, pricing,
+                     *made.engine, pool, events, panel},
+                    std::move(state));
+  for (const std::string& warning : opening.warnings) TRI_TRY(loop.warn(warning));
+  Result<LoopEnd> end = loop.run(opening.decision);
   panel.close();
   if (!end) return unexpected(end.error());
   return TrainOutcome{run.path, to_json(end->summary), std::move(end->stopped)};
@@ -201,13 +249,14 @@ Result<TrainOutcome> run_training(const ResolvedConfig& resolved, const Display&
   TRI_ASSIGN(Preparation made, prepare(resolved.config));
   made.need.base_bytes = resident_bytes();
   TRI_ASSIGN(RunState state, first_state(made));
+  TRI_ASSIGN(std::optional<metrics::Fields> opening, fit_at_start(made, state));
   TRI_TRY(check_ceiling(made, state.ceiling_bytes));
   TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
   TRI_ASSIGN(const std::vector<std::string> notes, load_init(made.config, *made.engine));
   TRI_ASSIGN(const RunDirectory run, make_run_directory(made.config));
   TRI_TRY(replace_file(run.config(), to_toml(resolved)));
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::create(run.metrics()));
-  return work(made, std::move(state), run, std::move(events), notes, display);
+  return work(made, std::move(state), run, std::move(events), {opening, notes}, display);
 }
 
 Result<TrainOutcome> resume_training(const std::string& directory, const Settings& changes,
@@ -224,10 +273,15 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
   }
   TRI_ASSIGN(Preparation made, prepare(resolved.config));
   made.need.base_bytes = state.base_bytes;
+  std::optional<metrics::Fields> opening;
   const bool other_ceiling =
       std::ranges::any_of(changes, [](const auto& change) { return change.first == "memory"; });
   if (other_ceiling) {
     TRI_ASSIGN(state.ceiling_bytes, ceiling_bytes(made.config.memory, memory::Probes()));
+  }
+  TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
+  if (other_ceiling) {
+    TRI_ASSIGN(opening, fit_at_start(made, state));
   }
   TRI_TRY(check_ceiling(made, state.ceiling_bytes));
   TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
@@ -241,7 +295,7 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
     state.simd_target = target;
   }
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::resume(run.metrics(), state.step));
-  return work(made, std::move(state), run, std::move(events), warnings, display);
+  return work(made, std::move(state), run, std::move(events), {opening, warnings}, display);
 }
 
 }  // namespace tri

@@ -63,10 +63,8 @@ Result<void> write_blocks(checkpoint::DirectoryWriter& directory,
 Result<void> save_snapshot(const std::string& path, exec::Engine& engine, const RunState& state,
                            DType export_dtype) {
   const exec::Parameters& parameters = engine.parameters();
-  const exec::StepSpec& spec = engine.step_plan().spec;
-  const auto groups = static_cast<uint64_t>(spec.ghost > 0 ? spec.samples / spec.ghost : 1);
   TRI_ASSIGN(checkpoint::DirectoryWriter directory, checkpoint::DirectoryWriter::begin(path));
-  TRI_TRY(write_model(directory, parameters, export_dtype, state.step * groups));
+  TRI_TRY(write_model(directory, parameters, export_dtype, state.norm_batches));
   TRI_TRY(write_blocks(directory, parameters));
   TRI_TRY(directory.write(kStateFile, to_json(state)));
   return directory.commit();

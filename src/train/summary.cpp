@@ -42,6 +42,7 @@ void visit_fields(SummaryOrConst& s, const Visit& visit, const Score& score_here
   visit("precision", s.precision);
   visit("control_seconds", s.control_seconds);
   visit("decisions", s.decisions);
+  visit("skipped_steps", s.skipped_steps);
 }
 
 template <class T>

@@ -9,7 +9,9 @@
 
 #include "base/check.h"
 #include "memory/probes.h"
+#include "train/control_codec.h"
 #include "train/engine_options.h"
+#include "train/governing.h"
 #include "train/interrupt.h"
 #include "train/snapshot.h"
 
@@ -19,35 +21,10 @@ namespace {
 using metrics::EventKind;
 using metrics::Fields;
 
-// One bad batch may pass; so many in a row do not come back.
-constexpr int64_t kMostBadLosses = 5;
 constexpr size_t kEpochsAveraged = 5;
 
 Fields fields_of(std::string_view key, std::optional<double> value) {
   return value ? Fields{{key, *value}} : Fields{};
-}
-
-// The first layer whose gradient was not finite.
-std::string lost_layer(const nn::Model& model, const exec::StepReport& report) {
-  for (size_t p = 0; p < report.gradients.size(); ++p) {
-    if (report.gradients[p].nonfinite > 0) return fmt::format("'{}'", model.parameters[p].name);
-  }
-  return "no layer";
-}
-
-Summary::Shares precision_shares(const exec::Engine& engine, const Config& config) {
-  if (config.precision.policy != Precision::Policy::kBf16) return {.fp32 = 1};
-  // Norm parameters and biases stay fp32.
-  const nn::Model& model = engine.model();
-  int64_t dense = 0;
-  for (const nn::Parameter& parameter : model.parameters) {
-    using Role = nn::ParamRole;
-    if (parameter.role == Role::kConvWeight || parameter.role == Role::kLinearWeight) {
-      dense += parameter.elements();
-    }
-  }
-  const double share = static_cast<double>(dense) / static_cast<double>(model.parameter_elements());
-  return {.fp32 = 1 - share, .bf16 = share};
 }
 
 }  // namespace
@@ -58,8 +35,10 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, RunState state)
       epoch_samples_(parts.dataset.train->info().count),
       schedule_(make_schedule(parts.config, epoch_samples_)),
       first_samples_(state_.samples),
-      before_seconds_(state_.seconds) {
-  std::ranges::fill(parts_.engine.hypers(), hyper_of(parts_.config));
+      before_seconds_(state_.seconds),
+      steering_(parts_.config, parts_.governor, parts_.pricing, parts_.engine, state_),
+      watch_(RequestReader(parts_.directory.control()), memory::Probes(), state_.ceiling_bytes,
+             state_.ceiling_bytes) {
   if (state_.step > 0) saved_step_ = state_.step;
 }
 
@@ -74,19 +53,23 @@ bool TrainingLoop::epoch_is_over() const {
   return static_cast<int64_t>(state_.samples / epoch_samples_) > state_.epochs;
 }
 
-Result<LoopEnd> TrainingLoop::run() {
+Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
   const Config& config = parts_.config;
   TRI_TRY(write(EventKind::kStart,
                 Fields{{"model", config.model},
                        {"data", config.data},
                        {"method", name(config.method)},
                        {"seed", config.seed},
-                       {"batch", config.batch},
+                       {"batch", state_.control.batch},
                        {"epoch_samples", epoch_samples_},
                        {"resumed", state_.step > 0},
                        {"simd_target", state_.simd_target},
                        {"engine_peak_bytes", parts_.engine.forecast().engine_peak_bytes},
-                       {"ceiling_bytes", state_.ceiling_bytes}}));
+                       {"process_plan_bytes", parts_.pricing.bytes_now()},
+                       {"ceiling_bytes", state_.ceiling_bytes},
+                       {"precision", table_fields(table_of(parts_.engine.spec().formats),
+                                                  parts_.governor.layers())}}));
+  if (opening) TRI_TRY(write(EventKind::kControl, *opening));
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
   if (!saved_step_) TRI_TRY(save(false));
   while (!finished()) {
@@ -100,20 +83,21 @@ Result<LoopEnd> TrainingLoop::run() {
                             "--resume {}'",
                             by_user ? "SIGINT" : "SIGTERM", state_.step, parts_.directory.path)});
     }
+    TRI_TRY(follow_ceiling());
     if (const Result<void> stepped = step(); !stepped) {
       // The weights are those of the step before: worth keeping.
       if (save(false)) (void)stop(Status::kInterrupted, std::nullopt);
       return unexpected(stepped.error());
     }
-    if (state_.bad_losses >= kMostBadLosses) {
+    if (steering_.diverged()) {
       return stop(
           Status::kDiverged,
           Error{ErrorCode::kDiverged,
-                fmt::format("the loss was not finite {} times in a row, up to step {}, with "
-                            "non-finite gradients in {}; lower --lr from {} or lengthen --warmup, "
-                            "and continue or start again from '{}'",
-                            state_.bad_losses, state_.step, lost_layer_, *config.lr,
-                            parts_.directory.last())});
+                fmt::format("{} steps in a row were lost, up to step {}, as {} not finite; lower "
+                            "--lr from {} or lengthen --warmup, and continue or start again from "
+                            "'{}'",
+                            state_.control.failures, state_.step, steering_.lost_values(),
+                            *config.lr, parts_.directory.last())});
     }
     if (epoch_is_over()) TRI_TRY(end_epoch());
     TRI_TRY(save_if_due());
@@ -121,29 +105,56 @@ Result<LoopEnd> TrainingLoop::run() {
   return finish();
 }
 
+// As large as a micro-batch needs it, now.
+std::span<std::byte> TrainingLoop::free_ring() {
+  loader_.reset();
+  const size_t bytes = ring_bytes(parts_.dataset, parts_.engine.spec().samples);
+  if (ring_.size() != bytes) {
+    ring_ = {};  // not both at once
+    ring_.resize(bytes);
+  }
+  return ring_;
+}
+
+void TrainingLoop::begin_loading() {
+  const std::span<std::byte> ring = free_ring();
+  loader_.emplace(
+      parts_.dataset.train,
+      data::SampleOrder::shuffled(epoch_samples_, static_cast<uint64_t>(parts_.config.seed)),
+      data::LoaderOptions{.shape = parts_.engine.model().input_shape(),
+                          .normalisation = state_.card.normalisation,
+                          .augment = parts_.augment,
+                          .seed = static_cast<uint64_t>(parts_.config.seed),
+                          .position = state_.samples,
+                          .capacity = static_cast<size_t>(parts_.engine.spec().samples)},
+      ring, parts_.pool);
+}
+
+Result<const exec::StepReport*> TrainingLoop::train_batch() {
+  const exec::StepSpec& spec = parts_.engine.spec();
+  const exec::StepReport* report = nullptr;
+  for (int64_t micro = 0; micro < spec.micros; ++micro) {
+    const exec::BatchRoom room = parts_.engine.batch(0);
+    TRI_TRY(loader_->take(room.labels.size(), {room.x, room.labels, room.samples}));
+    report = &parts_.engine.train(0, {state_.step + 1, steering_.loss_scale(), micro}, parts_.pool);
+  }
+  return report;
+}
+
 Result<void> TrainingLoop::step() {
   const base::Stopwatch spent;
-  if (!loader_) {
-    loader_.emplace(
-        parts_.dataset.train,
-        data::SampleOrder::shuffled(epoch_samples_, static_cast<uint64_t>(parts_.config.seed)),
-        data::LoaderOptions{.shape = parts_.engine.model().input_shape(),
-                            .normalisation = state_.card.normalisation,
-                            .augment = parts_.augment,
-                            .seed = static_cast<uint64_t>(parts_.config.seed),
-                            .position = state_.samples,
-                            .capacity = static_cast<size_t>(parts_.config.batch)},
-        parts_.ring, parts_.pool);
-  }
-  const exec::BatchRoom room = parts_.engine.batch(0);
-  TRI_TRY(loader_->take(room.labels.size(), {room.x, room.labels, room.samples}));
-  rate_ = schedule_.rate(state_.samples, parts_.config.batch);
-  for (optim::Hyper& hyper : parts_.engine.hypers()) hyper.lr = rate_;
-  const exec::StepReport& report = parts_.engine.train(0, state_.step + 1, parts_.pool);
+  if (!loader_) begin_loading();
+  rate_ = schedule_.rate(state_.samples, state_.control.batch);
+  steering_.set_rates(rate_);
+  TRI_ASSIGN(const exec::StepReport* const report, train_batch());
+  const exec::StepSpec& spec = parts_.engine.spec();
   ++state_.step;
-  state_.samples += room.labels.size();
+  state_.samples += static_cast<uint64_t>(spec.batch());
+  state_.norm_batches +=
+      static_cast<uint64_t>(spec.micros * (spec.ghost > 0 ? spec.samples / spec.ghost : 1));
+  TRI_TRY(note_loss(*report));
+  TRI_TRY(steer(*report));
   state_.train_seconds += spent.seconds();
-  TRI_TRY(note_loss(report));
   if (const int64_t now = base::now_ns(); parts_.panel.due(now)) {
     parts_.panel.update(panel_state(), now);
   }
@@ -151,19 +162,16 @@ Result<void> TrainingLoop::step() {
 }
 
 Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
-  const auto batch = static_cast<uint64_t>(parts_.config.batch);
+  const auto batch = static_cast<uint64_t>(state_.control.batch);
   const double loss = report.loss.loss / static_cast<double>(batch);
   last_loss_ = loss;
   ++state_.window_steps;
   state_.window_loss += loss;
   if (std::isfinite(loss)) {
-    state_.bad_losses = 0;
     state_.loss_sum += report.loss.loss;
     state_.correct += report.loss.top1;
     state_.counted += batch;
   } else {
-    ++state_.bad_losses;
-    lost_layer_ = lost_layer(parts_.engine.model(), report);
     TRI_TRY(warn(fmt::format("step {}: the loss is not finite", state_.step)));
   }
   if (state_.step % static_cast<uint64_t>(parts_.config.control_every) != 0) return {};
@@ -171,7 +179,13 @@ Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
   TRI_TRY(write(EventKind::kStep,
                 Fields{{"loss", state_.window_loss / static_cast<double>(state_.window_steps)},
                        {"lr", rate_},
-                       {"batch", parts_.config.batch},
+                       {"batch", state_.control.batch},
+                       {"loss_scale", state_.control.loss.scale},
+                       {"skipped_steps", state_.control.loss.skipped},
+                       {"engine_peak_bytes", parts_.engine.measured_peak_bytes()},
+                       {"process_plan_bytes", parts_.pricing.bytes_now()},
+                       {"rss_bytes", memory::Probes().resident().bytes.value_or(0)},
+                       {"ceiling_bytes", state_.ceiling_bytes},
                        {"forward_seconds", phases.forward},
                        {"backward_seconds", phases.backward},
                        {"update_seconds", phases.update}}));
@@ -180,9 +194,18 @@ Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
   return {};
 }
 
+Result<void> TrainingLoop::steer(const exec::StepReport& report) {
+  const base::Stopwatch spent;
+  const int64_t samples = parts_.engine.spec().samples;
+  TRI_ASSIGN(const std::vector<Fields> events, steering_.after_step(report, rate_));
+  state_.control_seconds += spent.seconds();
+  for (const Fields& event : events) TRI_TRY(write(EventKind::kControl, event));
+  if (parts_.engine.spec().samples != samples) loader_.reset();  // another ring
+  return {};
+}
+
 Result<void> TrainingLoop::end_epoch() {
-  loader_.reset();  // evaluation borrows its ring
-  const EvaluationRooms rooms{parts_.engine, parts_.pool, parts_.ring};
+  const EvaluationRooms rooms{parts_.engine, parts_.pool, free_ring()};
   const data::Dataset& set = parts_.dataset;
   const base::Stopwatch spent;
   TRI_ASSIGN(const Judgement judged, evaluate(rooms, set.validation ? set.validation : set.test,
@@ -252,6 +275,7 @@ Result<void> TrainingLoop::save(bool best) {
   const base::Stopwatch spent;
   const std::string path = best ? parts_.directory.best() : parts_.directory.last();
   state_.seconds = seconds();
+  state_.card.table = table_of(parts_.engine.spec().formats);
   TRI_TRY(save_snapshot(
       path, parts_.engine, state_,
       parts_.config.export_dtype == "bf16" ? checkpoint::DType::kBf16 : checkpoint::DType::kF32));
@@ -275,10 +299,9 @@ Result<LoopEnd> TrainingLoop::finish() {
   if (saved_step_ != state_.step) TRI_TRY(save(false));
   if (state_.counted > 0) {
     // Ended within an epoch: the summary gets its accuracy, the state stays that of the stream.
-    loader_.reset();
     const data::Dataset& set = parts_.dataset;
     TRI_ASSIGN(const Judgement tested,
-               evaluate({parts_.engine, parts_.pool, parts_.ring},
+               evaluate({parts_.engine, parts_.pool, free_ring()},
                         set.test ? set.test : set.validation, state_.card.normalisation));
     const auto counted = static_cast<double>(state_.counted);
     state_.test_accuracy = tested.accuracy;
@@ -330,10 +353,14 @@ Summary TrainingLoop::summary(Status status) const {
   }
   result.images_per_second = state_.images_per_second;
   result.engine_peak_bytes = parts_.engine.measured_peak_bytes();
-  result.process_peak_bytes = memory::Probes().peak_resident().bytes.value_or(0);
+  result.process_peak_bytes = process_peak();
   result.ceiling_bytes = state_.ceiling_bytes;
-  result.batch = {config.batch, config.batch, config.batch, config.batch};
-  result.precision = precision_shares(parts_.engine, config);
+  result.batch = {config.batch, state_.control.batch, state_.least_batch, state_.most_batch};
+  const control::PrecisionShares shares = steering_.shares();
+  result.precision = {shares.fp32, shares.bf16, shares.fp16, shares.fp8};
+  result.control_seconds = state_.control_seconds;
+  result.decisions = state_.control.changes;
+  result.skipped_steps = state_.control.loss.skipped;
   return result;
 }
 
@@ -355,9 +382,12 @@ PanelState TrainingLoop::panel_state() const {
                                 : state_.images_per_second.value_or(0);
   shown.memory_bytes = memory::Probes().resident().bytes.value_or(0);
   shown.ceiling_bytes = state_.ceiling_bytes;
-  shown.batch = config.batch;
-  const Summary::Shares shares = precision_shares(parts_.engine, config);
-  shown.precisions = {{"fp32", shares.fp32}, {"bf16", shares.bf16}};
+  shown.batch = state_.control.batch;
+  const control::PrecisionShares shares = steering_.shares();
+  const PanelState::Share all[] = {
+      {"fp32", shares.fp32}, {"bf16", shares.bf16}, {"fp16", shares.fp16}, {"fp8", shares.fp8}};
+  std::ranges::copy_if(all, std::back_inserter(shown.precisions),
+                       [](const PanelState::Share& one) { return one.share > 0; });
   if (state_.samples > first_samples_ && total > state_.samples) {
     shown.seconds_left = clock_.seconds() * static_cast<double>(total - state_.samples) /
                          static_cast<double>(state_.samples - first_samples_);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/thread_pool.h"
@@ -15,11 +16,13 @@
 #include "data/loader.h"
 #include "exec/engine.h"
 #include "metrics/jsonl_writer.h"
+#include "train/ceiling_watch.h"
 #include "train/evaluation.h"
 #include "train/panel.h"
 #include "train/run_directory.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
+#include "train/steering.h"
 #include "train/summary.h"
 #include "tri/config.h"
 #include "tri/result.h"
@@ -31,9 +34,10 @@ struct LoopParts {
   const RunDirectory& directory;
   const data::Dataset& dataset;
   const data::Augment& augment;
-  exec::Engine& engine;
+  const control::Governor& governor;
+  const StepPricing& pricing;
+  exec::Engine& engine;  // planned as the state says
   base::ThreadPool& pool;
-  std::span<std::byte> ring;
   metrics::JsonlWriter& events;
   Panel& panel;
 };
@@ -48,7 +52,8 @@ class TrainingLoop {
   TrainingLoop(const LoopParts& parts, RunState state);
 
   // A run that begins saves its first checkpoint, so that it can be resumed from then on.
-  Result<LoopEnd> run();
+  // `opening`: a decision that was made before, for the events.
+  Result<LoopEnd> run(const std::optional<metrics::Fields>& opening);
 
   // Says something unusual on the panel and in the events.
   Result<void> warn(const std::string& text);
@@ -57,6 +62,12 @@ class TrainingLoop {
   bool finished() const;
   bool epoch_is_over() const;
   Result<void> step();
+  Result<const exec::StepReport*> train_batch();
+  Result<void> steer(const exec::StepReport& report);
+  Result<void> follow_ceiling();     // loop_ceiling.cpp
+  uint64_t process_peak() const;     // since the start, whatever was reset
+  std::span<std::byte> free_ring();  // ends what uses it
+  void begin_loading();
   Result<void> note_loss(const exec::StepReport& report);
   Result<void> end_epoch();
   Result<void> save(bool best);
@@ -77,10 +88,13 @@ class TrainingLoop {
   const double before_seconds_;
   base::Stopwatch clock_, since_saved_;
   std::optional<uint64_t> saved_step_;
+  Steering steering_;  // of state_
+  std::vector<std::byte> ring_;
   std::optional<data::Loader> loader_;
   double rate_ = 0;
   std::optional<double> last_loss_;
-  std::string lost_layer_;  // by the last non-finite loss
+  CeilingWatch watch_;
+  uint64_t peak_before_ = 0;  // of the process, before VmHWM was last reset
   uint64_t skipped_ = 0;
 };
 

@@ -179,8 +179,7 @@ class Signals(Folder):
 
 class WrongUse(Folder):
     def test_what_is_not_available_names_the_nearest(self):
-        self.assert_refused(2, ["train"], "--precision adaptive", "--precision bf16",
-                            "--curvature off", "--batch-mode fixed")
+        self.assert_refused(2, ["train", "--tune"], "no --tune")
 
     def test_ceiling(self):
         self.assert_refused(3, ["train", *TINY, "--model", "resnet18", "--memory", "10MiB"],

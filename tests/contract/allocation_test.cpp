@@ -44,11 +44,11 @@ void expect_no_allocation(const std::shared_ptr<const nn::Model>& model, exec::S
   options.curvature.iterations = 1;
   options.curvature.top = 2;
   const auto engine = engine_for(model, draw_problem(*model, 1, 4, 2), options);
-  engine->train(0, 1, pool);
+  engine->train(0, {1}, pool);
   const size_t before = allocations.load();
   const struct mallinfo2 heap = mallinfo2();
-  engine->train(0, 2, pool);
-  engine->train(0, 3, pool);
+  engine->train(0, {2}, pool);
+  engine->train(0, {3}, pool);
   engine->curvature(0, engine->forecast().curvature_samples, 3, pool);
   const struct mallinfo2 after = mallinfo2();
   EXPECT_EQ(allocations.load(), before) << what;

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "contract/small_network.h"
 #include "contract/trial.h"
 #include "nn/catalog.h"
 #include "tri/graph.h"
@@ -21,74 +22,6 @@ using optim::StateForm;
 using optim::WeightForm;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::shared_ptr<const nn::Model> finish(const Graph& graph, Tensor logits) {
-  Result<Network> network = graph.finish(logits);
-  EXPECT_TRUE(network.has_value()) << network.error().message;
-  return std::make_shared<const nn::Model>(nn::model_of(*network));
-}
-
-// Every kind of weight: dense and grouped convolution, depthwise, linear, biases, norms; channels
-// that fill no panel. The dense layers are larger than a tile of the update.
-std::shared_ptr<const nn::Model> small_network() {
-  Graph graph("small", {.height = 6, .width = 5, .channels = 3});
-  Tensor x = graph.conv(graph.input(), "stem", {.out = 20, .kernel = 3, .padding = 1});
-  x = graph.silu(graph.batch_norm(x, "norm1"));
-  Tensor y = graph.conv(x, "wide", {.out = 20, .kernel = 5, .padding = 2, .bias = false});
-  y = graph.relu(graph.batch_norm(y, "norm2"));
-  y = graph.conv(y, "depthwise", {.out = 20, .kernel = 3, .padding = 1, .groups = 20});
-  x = graph.relu(graph.add(graph.batch_norm(y, "norm3"), x));
-  x = graph.conv(x, "grouped", {.out = 12, .kernel = 3, .stride = 2, .groups = 4, .bias = false});
-  x = graph.dropout(graph.flatten(graph.global_avg_pool(x)), 0.2f);
-  return finish(graph, graph.linear(x, "head", {.out = 7}));
-}
-
-using Bytes = std::vector<std::byte>;
-
-// Weights and optimizer state as they lie in memory.
-std::vector<Bytes> persistent(exec::Engine& engine) {
-  std::vector<Bytes> all;
-  for (size_t p = 0; p < engine.parameters().size(); ++p) {
-    const exec::ParameterSlot& slot = engine.parameters().slot(p);
-    all.emplace_back(slot.storage.main, slot.storage.main + slot.weight_bytes);
-    if (slot.state_bytes > 0)
-      all.emplace_back(slot.storage.first, slot.storage.first + slot.state_bytes);
-  }
-  return all;
-}
-
-std::vector<exec::LayerFormats> table(const nn::Model& model, exec::LayerFormats row) {
-  return std::vector<exec::LayerFormats>(static_cast<size_t>(model.layers), row);
-}
-
-struct Trained {
-  std::vector<Bytes> bytes;
-  std::vector<double> losses;
-  bool operator==(const Trained&) const = default;
-};
-
-Trained train(const std::shared_ptr<const nn::Model>& model, const EngineOptions& options,
-              size_t threads, uint64_t steps) {
-  base::ThreadPool pool(threads);
-  const Problem problem = draw_problem(*model, 3, options.step.samples, options.step.ghost);
-  const auto engine = engine_for(model, problem, options);
-  for (optim::Hyper& hyper : engine->hypers()) {
-    hyper.lr = 0.02;
-    hyper.weight_decay = 0.01;
-  }
-  Trained trained;
-  for (uint64_t step = 1; step <= steps; ++step)
-    trained.losses.push_back(engine->train(0, step, pool).loss.loss);
-  trained.bytes = persistent(*engine);
-  return trained;
-}
-
-constexpr WeightForm kWeightForms[] = {WeightForm::kF32,     WeightForm::kF32AndBf16,
-                                       WeightForm::kBf16x16, WeightForm::kBf16x8,
-                                       WeightForm::kF16x8,   WeightForm::kBf16Stochastic};
-constexpr StateForm kStateForms[] = {StateForm::kF32, StateForm::kBf16, StateForm::kInt8};
-constexpr optim::Rule kRules[] = {optim::Rule::kSgd, optim::Rule::kAdam, optim::Rule::kAdamW,
-                                  optim::Rule::kLars, optim::Rule::kLamb};
 
 class EveryRule : public testing::TestWithParam<optim::Rule> {};
 
@@ -142,7 +75,7 @@ TEST(Engine, reads_the_remainder_of_split_weights_in_fp32) {
     options.step.threads = 2;
     options.forms.weights = form;
     options.step.formats = table(*model, {working});
-    return engine_for(model, problem, options)->train(0, 1, pool).loss.loss;
+    return engine_for(model, problem, options)->train(0, {1}, pool).loss.loss;
   };
   const double whole = loss(WeightForm::kF32, Format::kF32);
   EXPECT_EQ(loss(WeightForm::kBf16x16, Format::kF32), whole);
@@ -161,7 +94,7 @@ TEST(Engine, keeps_statistics_per_ghost_batch) {
   options.step.update = false;
   base::ThreadPool pool(2);
   const auto whole = engine_for(model, both, options);
-  whole->train(0, 1, pool);
+  whole->train(0, {1}, pool);
   Problem part = both;
   part.samples = 4;
   part.ghost = 0;
@@ -174,7 +107,7 @@ TEST(Engine, keeps_statistics_per_ghost_batch) {
     std::copy_n(both.labels.begin() + static_cast<std::ptrdiff_t>(half * 4), 4,
                 room.labels.begin());
     std::copy_n(both.ids.begin() + static_cast<std::ptrdiff_t>(half * 4), 4, room.samples.begin());
-    halves->train(0, 1, pool);
+    halves->train(0, {1}, pool);
     const std::vector<float> some = logits(*halves, 4);
     seen.insert(seen.end(), some.begin(), some.end());
   }
@@ -196,7 +129,7 @@ TEST(Engine, evaluates_any_part_of_a_batch_alike) {
   options.step.threads = 2;
   base::ThreadPool pool(2);
   const auto engine = engine_for(model, problem, options);
-  engine->train(0, 1, pool);
+  engine->train(0, {1}, pool);
   const int64_t most = engine->forecast().eval_samples;
   engine->evaluate(0, most, pool);
   const std::vector<float> all = logits(*engine, most);
@@ -236,7 +169,7 @@ TEST_P(CatalogModel, peaks_where_the_forecast_says) {
           variant % 2 == 0 ? exec::Estimator::kFisher : exec::Estimator::kHessian;
       options.curvature.iterations = options.curvature.top = 1;
       const auto engine = engine_for(model, draw_problem(*model, 2, samples, 0), options);
-      engine->train(0, 1, pool);
+      engine->train(0, {1}, pool);
       if (const int64_t count = engine->forecast().curvature_samples; count > 0)
         engine->curvature(0, count, 1, pool);
       for (int64_t count = engine->forecast().eval_samples; count >= 1; count /= 2)
@@ -312,7 +245,7 @@ TEST(Graphs, may_begin_with_a_mask_and_a_norm) {
   EngineOptions options;
   options.step.update = false;
   const auto engine = engine_for(model, problem, options);
-  engine->train(0, 1, pool);
+  engine->train(0, {1}, pool);
   const int64_t count = engine->forecast().eval_samples;
   engine->evaluate(0, count, pool);
   Problem evaluation = problem;

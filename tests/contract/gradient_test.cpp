@@ -90,7 +90,7 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     options.step.threads = 3;
     options.step.update = false;
     const auto engine = engine_for(drawn.model, drawn.problem, options);
-    const double loss = engine->train(0, 1, pool).loss.loss / kSamples;
+    const double loss = engine->train(0, {1}, pool).loss.loss / kSamples;
     // A sample's loss moves by at most twice what its logits move.
     double moved = 0;
     for (size_t i = 0; i < single.logits.size(); ++i)
@@ -135,14 +135,14 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     const exec::BatchRoom poison = engine->batch(1);
     std::ranges::fill(poison.x, std::numeric_limits<float>::quiet_NaN());
     std::ranges::fill(poison.labels, 0);
-    engine->train(1, 1, pool);
-    engine->train(0, 1, pool);
+    engine->train(1, {1}, pool);
+    engine->train(0, {1}, pool);
     EXPECT_EQ(got, gradients(*engine));
 
     // The same bits if transformed values are stored, and on other threads.
     options.store = true;
     const auto stored = engine_for(drawn.model, drawn.problem, options);
-    stored->train(0, 1, three);
+    stored->train(0, {1}, three);
     EXPECT_EQ(got, gradients(*stored));
   }
   EXPECT_GT(used, 0);
@@ -167,7 +167,7 @@ TEST_P(RandomNetwork, engine_in_narrow_formats_stays_near_the_definition) {
     options.step.formats.push_back(
         {Format::kF32, formats[random.below(3)], formats[random.below(3)], Format::kF32});
   const auto engine = engine_for(drawn.model, drawn.problem, options);
-  engine->train(0, 1, pool);
+  engine->train(0, {1}, pool);
   const auto got = gradients(*engine);
   for (size_t p = 0; p < got.size(); ++p)
     EXPECT_EQ(compare(drawn.model->parameters[p].name, drawn.exact.gradients[p],
@@ -189,7 +189,7 @@ TEST_P(RandomNetwork, fused_steps_as_after) {
     options.step.threads = 2;
     options.step.mode = mode;
     const auto engine = engine_for(model, problem, options);
-    for (uint64_t step = 1; step <= 3; ++step) engine->train(0, step, pool);
+    for (uint64_t step = 1; step <= 3; ++step) engine->train(0, {step}, pool);
     if (mode == exec::StepMode::kAfter)
       first = weights(*engine);
     else

@@ -72,7 +72,7 @@ TEST_P(GoldenStep, agrees_with_pytorch) {
     options.step.update = false;
     options.store = store;
     const auto engine = engine_for(step, options);
-    const exec::StepReport& report = engine->train(0, 1, pool);
+    const exec::StepReport& report = engine->train(0, {1}, pool);
     const double loss = report.loss.loss / static_cast<double>(step.batch);
     EXPECT_NEAR(loss, step.loss, kSlack * step.loss_error + 1e-6 * std::abs(step.loss));
     std::vector<float> logits(step.logits.size());
@@ -137,7 +137,7 @@ std::vector<double> run_curve(const Step& step, const std::string& name, const C
   }
   std::vector<double> losses;
   for (size_t i = 0; i < curve.losses.size(); ++i)
-    losses.push_back(engine->train(0, i + 1, pool).loss.loss / static_cast<double>(step.batch));
+    losses.push_back(engine->train(0, {i + 1}, pool).loss.loss / static_cast<double>(step.batch));
   return losses;
 }
 

@@ -26,6 +26,8 @@ struct CurvatureSpec {
   // products.
   int64_t iterations = 3;
   double tolerance = 1e-2;
+
+  bool operator==(const CurvatureSpec&) const = default;
 };
 
 struct LayerCurvature {

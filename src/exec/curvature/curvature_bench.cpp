@@ -54,9 +54,9 @@ void measure(benchmark::State& state, const char* name, const CurvatureSpec& spe
     work();
     all.push_back(static_cast<double>(base::now_ns() - before));
   };
-  engine->train(0, ++step, pool);
+  engine->train(0, {++step}, pool);
   for (auto _ : state) {
-    timed(steps, [&] { engine->train(0, ++step, pool); });
+    timed(steps, [&] { engine->train(0, {++step}, pool); });
     timed(passes, [&] { engine->curvature(0, samples, step, pool); });
     state.SetIterationTime(1e-9 * passes.back());
   }

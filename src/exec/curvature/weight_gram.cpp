@@ -216,9 +216,10 @@ void WeightGram::add_depthwise(const ops::Source& x, const ops::GradSource& d, d
   const int64_t columns = geometry_.weight_count();
   std::fill_n(room.matrix, products_.padded * columns, 0.0f);
   for (int64_t n = 0; n < samples_; ++n) {
-    KeepGradient keep(reinterpret_cast<std::byte*>(room.matrix + n * columns), Format::kF32);
+    KeepGradient keep(reinterpret_cast<std::byte*>(room.matrix + n * columns), Format::kF32,
+                      Format::kF32);
     ops::depthwise_backward_weights(*each_, sample_of(x, n), sample_of(d, n), nullptr, keep,
-                                    room.workers, pool);
+                                    nullptr, room.workers, pool);
   }
   products_.clear(room.sums);
   products_.add(room.matrix, columns, columns, room.sums, room.products, pool);

@@ -1,6 +1,7 @@
 #include "ops/batch_norm/norm.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ops/batch_norm/norm_kernel.h"
@@ -11,21 +12,22 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A tile of rows is read twice, so it should fit L1 (32 KiB) with room to spare.
-constexpr int64_t kTileFloats = 6144;
+// A tile of rows is read twice: it should stay in L2, and be long beside the joining of its sums.
+constexpr int64_t kTileFloats = 24 * 1024;
 // fp32 chains stay short; longer sums are joined in double precision.
 constexpr int64_t kTileRows = 128;
 
-// Channels that one worker joins at a time.
+// Channels that one worker joins at a time: a cache line of every tile's sums.
 constexpr int64_t kJoinChannels = 16;
+using JoinSums = std::array<double, kJoinChannels>;
 
-// Calls join(channel) for every channel, on the pool.
+// Calls join(first channel, channels) for blocks of channels, on the pool.
 template <class Join>
-void for_each_channel(const NormPlan& plan, base::ThreadPool& pool, Join join) {
+void for_channel_blocks(const NormPlan& plan, base::ThreadPool& pool, Join join) {
   const auto blocks = static_cast<size_t>(ceil_div(plan.channels, kJoinChannels));
   pool.run(blocks, [&](size_t block, size_t) {
     const int64_t first = static_cast<int64_t>(block) * kJoinChannels;
-    for (int64_t c = first; c < std::min(plan.channels, first + kJoinChannels); ++c) join(c);
+    join(first, std::min(plan.channels - first, kJoinChannels));
   });
 }
 
@@ -114,27 +116,35 @@ void norm_forward(const NormPlan& plan, const Stored& y, const NormParams& param
     tile_moments(rows, stride, tile.count, plan.channels, partial(plan, scratch, index, 0),
                  partial(plan, scratch, index, 1));
   });
-  for_each_channel(plan, pool, [&](int64_t c) {
+  for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
     for (int64_t k = 0; k < plan.ghosts; ++k) {
-      double rows = 0, mean = 0, m2 = 0;
+      JoinSums means{}, m2s{};
+      double rows = 0;
       for (int64_t t = 0; t < plan.ghost_tiles; ++t) {
         const auto index = static_cast<size_t>(k * plan.ghost_tiles + t);
         const auto count = static_cast<double>(Tile(plan, index).count);
         if (count == 0) break;
-        const double share = count / (rows + count);
-        const double off = double{partial(plan, scratch, index, 0)[c]} - mean;
-        m2 += double{partial(plan, scratch, index, 1)[c]} + off * off * rows * share;
-        mean += off * share;
+        const double share = count / (rows + count), weight = rows * share;
+        const float* tile_mean = partial(plan, scratch, index, 0) + first;
+        const float* tile_m2 = partial(plan, scratch, index, 1) + first;
+        for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
+          const double off = double{tile_mean[c]} - means[c];
+          m2s[c] += double{tile_m2[c]} + off * off * weight;
+          means[c] += off * share;
+        }
         rows += count;
       }
-      const int64_t at = k * plan.channels + c;
-      const double inverse = 1.0 / std::sqrt(m2 / rows + double{params.eps});
-      const double scale = double{params.gamma[c]} * inverse;
-      batch.mean[at] = static_cast<float>(mean);
-      batch.inverse[at] = static_cast<float>(inverse);
-      batch.scale[at] = static_cast<float>(scale);
-      batch.shift[at] = static_cast<float>(double{params.beta[c]} - mean * scale);
-      if (running.mean != nullptr) update_running(plan, running, k, c, mean, m2);
+      for (int64_t i = 0; i < channels; ++i) {
+        const int64_t c = first + i, at = k * plan.channels + c;
+        const double mean = means[static_cast<size_t>(i)], m2 = m2s[static_cast<size_t>(i)];
+        const double inverse = 1.0 / std::sqrt(m2 / rows + double{params.eps});
+        const double scale = double{params.gamma[c]} * inverse;
+        batch.mean[at] = static_cast<float>(mean);
+        batch.inverse[at] = static_cast<float>(inverse);
+        batch.scale[at] = static_cast<float>(scale);
+        batch.shift[at] = static_cast<float>(double{params.beta[c]} - mean * scale);
+        if (running.mean != nullptr) update_running(plan, running, k, c, mean, m2);
+      }
     }
   });
 }
@@ -158,8 +168,13 @@ StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const No
   GradSource before_norm = grad;
   before_norm.a = before_norm.b = before_norm.c = nullptr;
   const Stored& gy = grad.grad;
-  const Sink back{
-      const_cast<void*>(gy.data), gy.format, gy.channels, gy.row_stride, gy.pixels, false};
+  const Sink back{const_cast<void*>(gy.data),
+                  gy.format,
+                  gy.channels,
+                  gy.row_stride,
+                  gy.pixels,
+                  false,
+                  gy.scale};
   CountSum counts;
   pool.run(plan.tiles(), [&](size_t index, size_t worker) {
     const Tile tile(plan, index);
@@ -185,29 +200,33 @@ StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const No
                    batch.mean + tile.ghost * plan.channels, partial(plan, scratch, index, 0),
                    partial(plan, scratch, index, 1));
   });
-  for_each_channel(plan, pool, [&](int64_t c) {
-    double gamma = 0, beta = 0;
+  for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
     for (int64_t k = 0; k < plan.ghosts; ++k) {
-      double plain = 0, centred = 0;
+      JoinSums plain{}, centred{};
       for (int64_t t = 0; t < plan.ghost_tiles; ++t) {
         const auto index = static_cast<size_t>(k * plan.ghost_tiles + t);
         if (Tile(plan, index).count == 0) break;
-        plain += double{partial(plan, scratch, index, 0)[c]};
-        centred += double{partial(plan, scratch, index, 1)[c]};
+        const float* tile_plain = partial(plan, scratch, index, 0) + first;
+        const float* tile_centred = partial(plan, scratch, index, 1) + first;
+        for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
+          plain[c] += double{tile_plain[c]};
+          centred[c] += double{tile_centred[c]};
+        }
       }
-      const int64_t at = k * plan.channels + c;
       const auto rows = static_cast<double>(plan.ghost_rows(k));
-      const double inverse = double{batch.inverse[at]};
-      const double a = double{params.gamma[c]} * inverse;
-      const double b = -a * inverse * inverse * centred / rows;
-      grads.a[at] = static_cast<float>(a);
-      grads.b[at] = static_cast<float>(b);
-      grads.c[at] = static_cast<float>(-a * plain / rows);
-      gamma += centred * inverse;
-      beta += plain;
+      for (size_t i = 0; i < static_cast<size_t>(channels); ++i) {
+        const int64_t c = first + static_cast<int64_t>(i), at = k * plan.channels + c;
+        const double inverse = double{batch.inverse[at]};
+        const double a = double{params.gamma[c]} * inverse;
+        const double b = -a * inverse * inverse * centred[i] / rows;
+        grads.a[at] = static_cast<float>(a);
+        grads.b[at] = static_cast<float>(b);
+        grads.c[at] = static_cast<float>(-a * plain[i] / rows);
+        // One rounding per ghost batch, so that micro-batches give the bits of the whole batch.
+        grads.gamma[c] = static_cast<float>(double{grads.gamma[c]} + centred[i] * inverse);
+        grads.beta[c] = static_cast<float>(double{grads.beta[c]} + plain[i]);
+      }
     }
-    grads.gamma[c] = static_cast<float>(gamma);
-    grads.beta[c] = static_cast<float>(beta);
   });
   return counts.total();
 }

@@ -62,7 +62,7 @@ struct NormGrads {
   float* a;  // (ghosts, channels)
   float* b;
   float* c;
-  float* gamma;  // (channels)
+  float* gamma;  // (channels); both are added to
   float* beta;
 };
 

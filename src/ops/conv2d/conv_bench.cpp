@@ -1,5 +1,6 @@
 // Dense convolution against the FMA peak measured in the same run; shapes of ResNet-18 at 32 pixels
-// and batch 96 first, then others. Counts useful multiply-adds only. Run: ops_benches
+// and batch 96 first, then others. Counts useful multiply-adds only, Winograd's as those of the sum
+// over taps. Run: ops_benches
 // --benchmark_filter=conv; TRI_BENCH_THREADS=2 by default.
 #include <benchmark/benchmark.h>
 
@@ -9,6 +10,7 @@
 
 #include "ops/conv2d/gather_conv.h"
 #include "ops/conv2d/outer_conv.h"
+#include "ops/conv2d/winograd.h"
 
 namespace tri::ops {
 namespace {
@@ -22,6 +24,8 @@ constexpr Case kCases[] = {
     {"128x128@4", 128, 128, 4, 3, 1, 96},     {"128x256@4/2", 128, 256, 4, 3, 2, 96},
     {"256x256@2", 256, 256, 2, 3, 1, 96},     {"256x512@2/2", 256, 512, 2, 3, 2, 96},
     {"512x512@1", 512, 512, 1, 3, 1, 96},     {"64x64@32", 64, 64, 32, 3, 1, 24},
+    {"128x128@16", 128, 128, 16, 3, 1, 48},   {"256x256@8", 256, 256, 8, 3, 1, 96},
+    {"32x32@16", 32, 32, 16, 3, 1, 96},       {"256x256@14", 256, 256, 14, 3, 1, 16},
     {"512x512@4", 512, 512, 4, 3, 1, 96},     {"stem3x64@32/2k7", 3, 64, 32, 7, 2, 96},
     {"16x96@16k1", 16, 96, 16, 1, 1, 96},     {"96x24@8k1", 96, 24, 8, 1, 1, 96},
     {"320x1280@1k1", 320, 1280, 1, 1, 1, 96}, {"3x32@112k3/2", 3, 32, 112, 3, 2, 16},
@@ -70,9 +74,10 @@ void report(benchmark::State& state, const Setup& s) {
       benchmark::Counter(s.gflop(), benchmark::Counter::kIsIterationInvariantRate);
 }
 
+template <class Plan>
 void forward(benchmark::State& state, const Case& c) {
   Setup s(c);
-  const GatherPlan plan(s.g, Direction::kForward, s.samples);
+  const Plan plan(s.g, Direction::kForward, s.samples);
   s.scratch.resize(plan.scratch_bytes(s.pool.threads()));
   const Source src{s.stored(s.x, s.g.in), {}, Activation::kRelu};  // packs, as in a network
   const Sink dst{s.y.data(), Format::kF32, s.g.out.c, s.g.out.c, s.g.out.pixels()};
@@ -81,9 +86,10 @@ void forward(benchmark::State& state, const Case& c) {
   report(state, s);
 }
 
+template <class Plan>
 void backward_data(benchmark::State& state, const Case& c) {
   Setup s(c);
-  const GatherPlan plan(s.g, Direction::kBackwardData, s.samples);
+  const Plan plan(s.g, Direction::kBackwardData, s.samples);
   s.scratch.resize(plan.scratch_bytes(s.pool.threads()));
   GradSource src{s.stored(s.y, s.g.out), {s.stored(s.y, s.g.out), {}, Activation::kRelu}};
   const Sink dst{s.x.data(), Format::kF32, s.g.in.c, s.g.in.c, s.g.in.pixels()};
@@ -134,8 +140,12 @@ const int registered = [] {
           ->UseRealTime()
           ->Unit(benchmark::kMicrosecond);
     };
-    add("forward", forward);
-    add("backward_data", backward_data);
+    add("forward", forward<GatherPlan>);
+    add("backward_data", backward_data<GatherPlan>);
+    if (suits_winograd(Setup(c).g)) {
+      add("forward_winograd", forward<WinogradPlan>);
+      add("backward_data_winograd", backward_data<WinogradPlan>);
+    }
     add("backward_weights", backward_weights);
   }
   return 0;

@@ -15,24 +15,16 @@ int64_t useful_pairs(int64_t out, int64_t in, int64_t kernel, int64_t stride, in
   return pairs;
 }
 
-// Calls visit(oihw index, stored index) for every weight.
+// Calls visit(oihw index, stored index) for every weight of a piece, both counted from its start.
 template <class Visit>
-void for_each_weight(const ConvGeometry& g, Visit visit) {
+void for_each_weight(const ConvGeometry& g, size_t index, Visit visit) {
   const int64_t in = g.group_in(), taps = g.taps();
-  for (int64_t o = 0; o < g.out.c; ++o) {
-    const int64_t group = o / g.group_out(), within = o % g.group_out();
-    for (int64_t i = 0; i < in; ++i) {
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        const int64_t oihw = (o * in + i) * taps + tap;
-        if (g.depthwise()) {
-          visit(oihw, tap * g.padded_channels() + o);
-        } else {
-          const int64_t panel = group * g.panels() + within / kPanel;
-          visit(oihw, panel * g.panel_floats() + (tap * in + i) * kPanel + within % kPanel);
-        }
-      }
-    }
-  }
+  const int64_t outputs = weight_piece(g, index).count / (in * taps);
+  for (int64_t o = 0; o < outputs; ++o)
+    for (int64_t i = 0; i < in; ++i)
+      for (int64_t tap = 0; tap < taps; ++tap)
+        visit((o * in + i) * taps + tap,
+              g.depthwise() ? tap * g.padded_channels() + o : (tap * in + i) * kPanel + o);
 }
 
 }  // namespace
@@ -52,13 +44,37 @@ ConvGeometry linear_geometry(const Attributes& a, const Shape& in) {
   return {image, Shape{1, 1, a.out_channels}, image.h, image.w, 1, 1, 0, 0, 1};
 }
 
-void pack_weights(const ConvGeometry& geometry, const float* oihw, float* stored) {
-  std::fill_n(stored, geometry.weight_count(), 0.0f);
-  for_each_weight(geometry, [&](int64_t from, int64_t to) { stored[to] = oihw[from]; });
+size_t weight_pieces(const ConvGeometry& g) {
+  return g.depthwise() ? 1 : static_cast<size_t>(g.groups * g.panels());
 }
 
-void unpack_weights(const ConvGeometry& geometry, const float* stored, float* oihw) {
-  for_each_weight(geometry, [&](int64_t to, int64_t from) { oihw[to] = stored[from]; });
+WeightPiece weight_piece(const ConvGeometry& g, size_t index) {
+  const int64_t each = g.group_in() * g.taps();  // weights of one output channel
+  if (g.depthwise()) return {0, g.out.c * each, 0, g.weight_count()};
+  const auto panel = static_cast<int64_t>(index);
+  const int64_t within = panel % g.panels() * kPanel;
+  const int64_t first = panel / g.panels() * g.group_out() + within;
+  return {first * each, std::min(kPanel, g.group_out() - within) * each, panel * g.panel_floats(),
+          g.panel_floats()};
+}
+
+void pack_piece(const ConvGeometry& g, size_t index, const float* oihw, float* stored) {
+  std::fill_n(stored, weight_piece(g, index).padded, 0.0f);
+  for_each_weight(g, index, [&](int64_t from, int64_t to) { stored[to] = oihw[from]; });
+}
+
+void unpack_piece(const ConvGeometry& g, size_t index, const float* stored, float* oihw) {
+  for_each_weight(g, index, [&](int64_t to, int64_t from) { oihw[to] = stored[from]; });
+}
+
+void pack_weights(const ConvGeometry& g, const float* oihw, float* stored) {
+  for (size_t i = 0; i < weight_pieces(g); ++i)
+    pack_piece(g, i, oihw + weight_piece(g, i).oihw, stored + weight_piece(g, i).stored);
+}
+
+void unpack_weights(const ConvGeometry& g, const float* stored, float* oihw) {
+  for (size_t i = 0; i < weight_pieces(g); ++i)
+    unpack_piece(g, i, stored + weight_piece(g, i).stored, oihw + weight_piece(g, i).oihw);
 }
 
 }  // namespace tri::ops

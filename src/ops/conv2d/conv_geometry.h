@@ -42,7 +42,20 @@ struct ConvGeometry {
 ConvGeometry conv_geometry(const Attributes& attributes, const Shape& in, const Shape& out);
 ConvGeometry linear_geometry(const Attributes& attributes, const Shape& in);
 
-// Between PyTorch's order (O, I / groups, KH, KW) and ours. The padding of `stored` becomes zero.
+// A run of weights that lies together in PyTorch's order (O, I / groups, KH, KW) and in ours: the
+// output channels of one panel, or all of a depthwise convolution. Whoever moves weights piece by
+// piece needs no copy of the whole.
+struct WeightPiece {
+  int64_t oihw, count;     // first element and elements in PyTorch's order
+  int64_t stored, padded;  // in ours, with padding
+};
+size_t weight_pieces(const ConvGeometry& geometry);
+WeightPiece weight_piece(const ConvGeometry& geometry, size_t index);
+// `oihw` and `stored` hold the piece alone. The padding of `stored` becomes zero.
+void pack_piece(const ConvGeometry& geometry, size_t index, const float* oihw, float* stored);
+void unpack_piece(const ConvGeometry& geometry, size_t index, const float* stored, float* oihw);
+
+// All pieces.
 void pack_weights(const ConvGeometry& geometry, const float* oihw, float* stored);
 void unpack_weights(const ConvGeometry& geometry, const float* stored, float* oihw);
 

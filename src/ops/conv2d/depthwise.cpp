@@ -7,19 +7,6 @@
 namespace tri::ops {
 namespace {
 
-// Narrow weights are widened once for all tiles, tap by tap.
-const float* wide_weights(const ConvGeometry& g, const Weights& weights, std::byte* scratch,
-                          base::ThreadPool& pool) {
-  if (weights.direct()) return static_cast<const float*>(weights.data);
-  auto* wide = reinterpret_cast<float*>(scratch);
-  const int64_t count = g.padded_channels();
-  pool.run(static_cast<size_t>(g.taps()), [&](size_t tap, size_t) {
-    const int64_t begin = static_cast<int64_t>(tap) * count;
-    load_weights(weights, begin, count, wide + begin);
-  });
-  return wide;
-}
-
 template <class S>
 StoreCounts run(const DepthwisePlan& plan, const S& src, const Weights& weights, const float* bias,
                 const Sink& dst, std::byte* scratch, base::ThreadPool& pool) {
@@ -40,6 +27,18 @@ StoreCounts run(const DepthwisePlan& plan, const S& src, const Weights& weights,
 }
 
 }  // namespace
+
+const float* wide_weights(const ConvGeometry& g, const Weights& weights, std::byte* scratch,
+                          base::ThreadPool& pool) noexcept {
+  if (weights.direct()) return static_cast<const float*>(weights.data);
+  auto* wide = reinterpret_cast<float*>(scratch);
+  const int64_t count = g.padded_channels();
+  pool.run(static_cast<size_t>(g.taps()), [&](size_t tap, size_t) {
+    const int64_t begin = static_cast<int64_t>(tap) * count;
+    load_weights(weights, begin, count, wide + begin);
+  });
+  return wide;
+}
 
 DepthwisePlan::DepthwisePlan(const ConvGeometry& g, Direction direction, int64_t samples)
     : geometry(g),

@@ -24,6 +24,11 @@ struct DepthwisePlan {
   size_t worker_bytes() const { return window.worker_bytes(); }
 };
 
+// The weights as fp32, [tap][channels padded to 32]: where they lie, or widened into `scratch`,
+// room for plan.shared_bytes().
+const float* wide_weights(const ConvGeometry& geometry, const Weights& weights, std::byte* scratch,
+                          base::ThreadPool& pool) noexcept;
+
 // dst = bias + convolution of src. `bias` is (channels) or null; scratch holds
 // plan.shared_bytes() + pool.threads() * plan.worker_bytes(). Returns what storing lost, the same
 // for any pool. REQUIRES: planned for kForward.

@@ -118,7 +118,7 @@ void backward_weights(benchmark::State& state, const Case& c, Format format) {
   d.value.stored.data = stored.data();
   Discard discard;
   for (auto _ : state)
-    depthwise_backward_weights(plan, x, d, nullptr, discard, s.scratch.data(), s.pool);
+    depthwise_backward_weights(plan, x, d, nullptr, discard, nullptr, s.scratch.data(), s.pool);
   s.report(state, s.x.size() + 2 * s.y.size());
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "ops/conv2d/depthwise_kernel.h"
+#include "ops/rows/counts.h"
 #include "ops/rows/transform_kernel.h"
 #include "ops/window/row_ring.h"
 
@@ -21,27 +22,91 @@ constexpr int64_t kChunkBytes = 1 << 20;
 // Up to this many floats a worker holds a whole map instead of a window's rows.
 constexpr int64_t kMapFloats = 16 * 1024;
 
-// Adds one unit's sums for some channels into `sums`, [tap][padded channels].
-void sum_unit(const DepthwiseGradPlan& p, const DepthwiseGradPlan::Unit& unit, int64_t channel,
-              const Source& x, const GradSource& d, float* sums, std::byte* memory) {
+// The rows that a worker holds for one unit and block of channels.
+class UnitRows {
+ public:
+  UnitRows(const DepthwiseGradPlan& p, const Source& x, const GradSource& d, std::byte* memory)
+      : p_(p),
+        g_(p.geometry),
+        in_(x, take(memory, p.in_rows, g_.in.w), p.in_rows, g_.in.h, g_.in.w),
+        grad_(d, take(memory, p.grad_rows, g_.out.w), p.grad_rows, g_.out.h, g_.out.w),
+        results_(take(memory, 1, g_.in.w)),
+        rows_(reinterpret_cast<const float**>(memory)) {}
+
+  void start(int64_t sample, int64_t channel, int64_t channels) {
+    sample_ = sample;
+    channel_ = channel;
+    channels_ = channels;
+    in_.start(sample, channel, channels);
+    grad_.start(sample, channel, channels);
+  }
+
+  // Adds output row y's part of dW to `sums`, [tap][padded channels].
+  void add_weights(int64_t y, float* sums) {
+    const AxisTaps taps = p_.y.taps(y);
+    const int64_t tap = g_.padded_channels();
+    for (int64_t i = 0; i < taps.count; ++i) rows_[i] = in_.row(taps.src + i);
+    depthwise_grad_row({rows_, taps.count, in_.pixel(), grad_.row(y), grad_.pixel(),
+                        sums + taps.k * g_.kernel_w * tap + channel_, g_.kernel_w * tap, tap,
+                        p_.runs.data(), p_.runs.size(), p_.x.src_step, channels_});
+  }
+
+  // Writes input row y of dX.
+  StoreCounts write_data(int64_t y, const DepthwiseData& data) {
+    const AxisTaps taps = p_.back_y.taps(y);
+    const int64_t tap = g_.padded_channels(), tap_row = g_.kernel_w * tap;
+    for (int64_t i = 0; i < taps.count; ++i) rows_[i] = grad_.row(taps.src + i);
+    const Sink& sink = data.dst;
+    float* dst = results_;
+    int64_t pixel = channels_;
+    if (sink.direct()) {
+      dst = static_cast<float*>(sink.data) +
+            (sample_ * sink.pixels + y * g_.in.w) * sink.row_stride + channel_;
+      pixel = sink.row_stride;
+    }
+    depthwise_row({rows_, taps.count, grad_.pixel(), data.weights + taps.k * tap_row + channel_,
+                   p_.back_y.tap_step * tap_row, tap, p_.back_x.tap_step, p_.back_runs.data(),
+                   p_.back_runs.size(), p_.back_x.src_step, p_.back_x.dst_step, nullptr, dst, pixel,
+                   channels_});
+    if (sink.direct()) return {};
+    return store_rows(sink, {sample_, y * g_.in.w, g_.in.w, channel_, channels_}, dst, pixel);
+  }
+
+ private:
+  float* take(std::byte*& memory, int64_t rows, int64_t width) const {
+    auto* part = reinterpret_cast<float*>(memory);
+    memory += ring_bytes(rows, width, p_.tile_channels);
+    return part;
+  }
+  const DepthwiseGradPlan& p_;
+  const ConvGeometry& g_;
+  RowRing<Source> in_;
+  RowRing<GradSource> grad_;
+  float* results_;
+  const float** rows_;
+  int64_t sample_ = 0, channel_ = 0, channels_ = 0;
+};
+
+// Adds one unit's part of dW for some channels to `sums`; with `data`, writes its rows of dX, each
+// as soon as the gradient rows that it needs are there.
+StoreCounts sum_unit(const DepthwiseGradPlan& p, const DepthwiseGradPlan::Unit& unit,
+                     int64_t channel, const DepthwiseData* data, float* sums, UnitRows& rows) {
   const ConvGeometry& g = p.geometry;
-  const int64_t channels = std::min(p.tile_channels, g.in.c - channel), tap = g.padded_channels();
-  RowRing<Source> in(x, reinterpret_cast<float*>(memory), p.in_rows, g.in.h, g.in.w);
-  memory += ring_bytes(p.in_rows, g.in.w, p.tile_channels);
-  RowRing<GradSource> grad(d, reinterpret_cast<float*>(memory), p.grad_rows, g.out.h, g.out.w);
-  memory += ring_bytes(p.grad_rows, g.out.w, p.tile_channels);
-  auto** rows = reinterpret_cast<const float**>(memory);
+  const int64_t end = unit.row + unit.rows, stride = g.stride_h;
+  const int64_t in_end = end == g.out.h ? g.in.h : end * stride;
+  StoreCounts counts;
   for (int64_t n = unit.sample; n < unit.sample + unit.samples; ++n) {
-    in.start(n, channel, channels);
-    grad.start(n, channel, channels);
-    for (int64_t y = unit.row; y < unit.row + unit.rows; ++y) {
-      const AxisTaps taps = p.y.taps(y);
-      for (int64_t i = 0; i < taps.count; ++i) rows[i] = in.row(taps.src + i);
-      depthwise_grad_row({rows, taps.count, in.pixel(), grad.row(y), grad.pixel(),
-                          sums + taps.k * g.kernel_w * tap + channel, g.kernel_w * tap, tap,
-                          p.runs.data(), p.runs.size(), p.x.src_step, channels});
+    rows.start(n, channel, std::min(p.tile_channels, g.in.c - channel));
+    if (data == nullptr) {
+      for (int64_t y = unit.row; y < end; ++y) rows.add_weights(y, sums);
+      continue;
+    }
+    for (int64_t y = unit.row * stride; y < in_end; ++y) {
+      counts += rows.write_data(y, *data);
+      if (y % stride == 0 && y / stride < end) rows.add_weights(y / stride, sums);
     }
   }
+  return counts;
 }
 
 }  // namespace
@@ -50,7 +115,10 @@ DepthwiseGradPlan::DepthwiseGradPlan(const ConvGeometry& g, int64_t samples, int
     : geometry(g),
       y(Pass::kForward, g.in.h, g.out.h, g.kernel_h, g.stride_h, g.padding_h),
       x(Pass::kForward, g.in.w, g.out.w, g.kernel_w, g.stride_w, g.padding_w),
-      runs(column_runs(x)) {
+      back_y(Pass::kBackward, g.in.h, g.out.h, g.kernel_h, g.stride_h, g.padding_h),
+      back_x(Pass::kBackward, g.in.w, g.out.w, g.kernel_w, g.stride_w, g.padding_w),
+      runs(column_runs(x)),
+      back_runs(column_runs(back_x)) {
   TRI_CHECK(g.depthwise(), "groups = {}, in = {}, out = {}", g.groups, g.in.text(), g.out.text());
   if (ghost == 0) ghost = samples;
   const int64_t strip = ceil_div(g.out.h, ceil_div(g.out.h, kStripRows));
@@ -63,8 +131,8 @@ DepthwiseGradPlan::DepthwiseGradPlan(const ConvGeometry& g, int64_t samples, int
         units.push_back({s, std::min(together, end - s), row, std::min(strip, g.out.h - row)});
   }
   in_rows = std::max<int64_t>(1, y.most_taps());
-  tile_channels = fit_channels(g.in.c, in_rows * g.in.w + g.out.w + g.taps());
-  grad_rows = 1;
+  grad_rows = std::max<int64_t>(1, back_y.most_taps());
+  tile_channels = fit_channels(g.in.c, (in_rows + 1) * g.in.w + grad_rows * g.out.w + 2 * g.taps());
   if (strip == g.out.h && (g.in.pixels() + g.out.pixels()) * tile_channels <= kMapFloats) {
     in_rows = g.in.h;
     grad_rows = g.out.h;
@@ -80,12 +148,17 @@ size_t DepthwiseGradPlan::shared_bytes() const {
 
 size_t DepthwiseGradPlan::worker_bytes() const {
   return ring_bytes(in_rows, geometry.in.w, tile_channels) +
-         ring_bytes(grad_rows, geometry.out.w, tile_channels) + address_bytes(y.most_taps());
+         ring_bytes(grad_rows, geometry.out.w, tile_channels) +
+         ring_bytes(1, geometry.in.w, tile_channels) +
+         address_bytes(std::max(y.most_taps(), back_y.most_taps()));
 }
 
-void depthwise_backward_weights(const DepthwiseGradPlan& p, const Source& x, const GradSource& d,
-                                const float* initial, GradConsumer& consumer, std::byte* scratch,
-                                base::ThreadPool& pool) noexcept {
+StoreCounts depthwise_backward_weights(const DepthwiseGradPlan& p, const Source& x,
+                                       const GradSource& d, const float* initial,
+                                       GradConsumer& consumer, const DepthwiseData* data,
+                                       std::byte* scratch, base::ThreadPool& pool) noexcept {
+  TRI_CHECK(data == nullptr || p.joins_data());
+  CountSum counts;
   const int64_t count = p.geometry.weight_count(), tap_floats = p.geometry.padded_channels();
   const auto taps = static_cast<size_t>(p.geometry.taps());
   auto* sums = reinterpret_cast<float*>(scratch);
@@ -109,7 +182,8 @@ void depthwise_backward_weights(const DepthwiseGradPlan& p, const Source& x, con
         float* row = part + static_cast<int64_t>(tap) * tap_floats;
         std::fill(row + channel, row + end, 0.0f);
       }
-      sum_unit(p, p.units[first + unit], channel, x, d, part, workers + worker * p.worker_bytes());
+      UnitRows rows(p, x, d, workers + worker * p.worker_bytes());
+      counts.add(sum_unit(p, p.units[first + unit], channel, data, part, rows));
     });
     pool.run(taps, [&](size_t tap, size_t) {
       const int64_t begin = static_cast<int64_t>(tap) * tap_floats;
@@ -118,6 +192,7 @@ void depthwise_backward_weights(const DepthwiseGradPlan& p, const Source& x, con
       if (last) consumer.consume(tap, begin, tap_floats, sums + begin);
     });
   }
+  return counts.total();
 }
 
 }  // namespace tri::ops

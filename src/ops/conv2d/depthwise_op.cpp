@@ -21,8 +21,10 @@ class Depthwise final : public Operation {
     };
     needs_.forward_scratch = bytes(forward_);
     needs_.backward_scratch = bytes(backward_);
-    needs_.weights_scratch =
-        std::max(bytes(grad_), spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
+    data_offset_ = bytes(grad_);
+    needs_.weights_scratch = std::max(data_offset_ + backward_.shared_bytes(),
+                                      spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
+    needs_.data_with_weights = grad_.joins_data();
     needs_.reads_inputs_backward = true;
     needs_.gradient_parts = grad_.parts();
     needs_.macs = geometry.useful_macs();
@@ -35,19 +37,27 @@ class Depthwise final : public Operation {
     return depthwise_backward_data(backward_, pass.output_grad, pass.weights, pass.input_grads[0],
                                    pass.scratch, *pass.pool);
   }
-  void backward_weights(const PassArguments& pass) noexcept override {
+  StoreCounts backward_weights(const PassArguments& pass) noexcept override {
     const Shape& out = grad_.geometry.out;
     if (pass.bias_grad != nullptr)
       bias_grad(samples_, out.pixels(), out.c, pass.output_grad, pass.bias_grad, pass.scratch,
                 *pass.pool);
-    depthwise_backward_weights(grad_, pass.inputs[0], pass.output_grad, pass.initial,
-                               *pass.consumer, pass.scratch, *pass.pool);
+    const bool joined =
+        grad_.joins_data() && !pass.input_grads.empty() && pass.input_grads[0].data != nullptr;
+    DepthwiseData data{};
+    if (joined)
+      data = {wide_weights(grad_.geometry, pass.weights, pass.scratch + data_offset_, *pass.pool),
+              pass.input_grads[0]};
+    return depthwise_backward_weights(grad_, pass.inputs[0], pass.output_grad, pass.initial,
+                                      *pass.consumer, joined ? &data : nullptr, pass.scratch,
+                                      *pass.pool);
   }
 
  private:
   DepthwisePlan forward_, backward_;
   DepthwiseGradPlan grad_;
   int64_t samples_;
+  size_t data_offset_ = 0;  // of the weights that dX reads, in scratch
 };
 
 }  // namespace

@@ -116,7 +116,8 @@ class DepthwiseTest : public testing::TestWithParam<Case> {
     return dx;
   }
   std::vector<float> backward_weights(base::ThreadPool& pool, int64_t ghost, int64_t first,
-                                      int64_t count, const float* initial) {
+                                      int64_t count, const float* initial,
+                                      const DepthwiseData* data = nullptr) {
     const DepthwiseGradPlan plan(g, count, ghost);
     std::vector<std::byte> scratch(plan.shared_bytes() + plan.worker_bytes() * pool.threads());
     Keep keep(g.weight_count());
@@ -125,7 +126,7 @@ class DepthwiseTest : public testing::TestWithParam<Case> {
     src.activation = Activation::kRelu;
     GradSource grad = dy_source;
     grad.grad.data = dy.data() + first * g.out.elements();
-    depthwise_backward_weights(plan, src, grad, initial, keep, scratch.data(), pool);
+    depthwise_backward_weights(plan, src, grad, initial, keep, data, scratch.data(), pool);
     for (size_t i = 0; i < keep.taken.size(); ++i)
       EXPECT_EQ(keep.taken[i], 1) << "how often element " << i << " was handed over";
     for (int64_t i = 0; i < g.weight_count(); ++i)
@@ -167,6 +168,20 @@ TEST_P(DepthwiseTest, same_bits_for_any_number_of_threads) {
     EXPECT_EQ(y, forward(pool, x_source));
     EXPECT_EQ(dx, backward_data(pool));
     EXPECT_EQ(dw, backward_weights(pool, 2, 0, n, nullptr));
+  }
+}
+
+TEST_P(DepthwiseTest, a_joint_pass_has_the_bits_of_two) {
+  if (!DepthwiseGradPlan(g, n, 0).joins_data()) GTEST_SKIP() << "padding wider than half a kernel";
+  base::ThreadPool pool(2);
+  for (const bool accumulate : {false, true}) {
+    std::vector<float> alone(x.size(), 0.25f), joined = alone;
+    backward_data(pool, alone, accumulate);
+    const DepthwiseData data{
+        packed.data(), {joined.data(), Format::kF32, g.in.c, g.in.c, g.in.pixels(), accumulate}};
+    EXPECT_EQ(backward_weights(pool, 0, 0, n, nullptr),
+              backward_weights(pool, 0, 0, n, nullptr, &data));
+    EXPECT_EQ(alone, joined);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/conv2d/panel_weights.h"
 #include "ops/rows/counts.h"
 
 namespace tri::ops {
@@ -96,51 +97,6 @@ size_t list_rows(const GatherPlan& p, const Tile& t, const Placement& src, const
   return count;
 }
 
-// Forward, a panel is read as it lies.
-const float* forward_panel(const GatherPlan& p, const Weights& weights, int64_t group,
-                           int64_t panel, float* scratch) {
-  const ConvGeometry& g = p.geometry;
-  const int64_t begin = (group * g.panels() + panel) * g.panel_floats();
-  if (weights.direct()) return static_cast<const float*>(weights.data) + begin;
-  load_weights(weights, begin, g.taps() * g.group_in() * kPanel, scratch);
-  return scratch;
-}
-
-// Backward, a panel holds 16 input channels: [tap from the last][output channel][16]. It is
-// gathered from every forward panel of the group, 16 x 16 numbers at a time and only for taps that
-// are used.
-const float* backward_panel(const GatherPlan& p, const Weights& weights, int64_t group,
-                            int64_t panel, float* scratch) {
-  const ConvGeometry& g = p.geometry;
-  const int64_t first_in = panel * kPanel;
-  const int64_t ins = std::min(kPanel, g.group_in() - first_in);
-  alignas(64) float block[kPanel * kPanel], turned[kPanel * kPanel];
-  for (int64_t tap = 0; tap < g.taps(); ++tap) {
-    const int64_t flipped = g.taps() - 1 - tap;
-    if (!p.tap_used[static_cast<size_t>(flipped)]) continue;
-    for (int64_t out_panel = 0; out_panel < g.panels(); ++out_panel) {
-      const int64_t outs = std::min(kPanel, g.group_out() - out_panel * kPanel);
-      const int64_t begin = (group * g.panels() + out_panel) * g.panel_floats() +
-                            (tap * g.group_in() + first_in) * kPanel;
-      const float* from = block;
-      if (weights.direct() && ins == kPanel) {
-        from = static_cast<const float*>(weights.data) + begin;
-      } else {
-        load_weights(weights, begin, ins * kPanel, block);
-        std::fill(block + ins * kPanel, block + kPanel * kPanel, 0.0f);
-      }
-      float* to = scratch + (flipped * g.group_out() + out_panel * kPanel) * kPanel;
-      if (outs == kPanel) {
-        transpose_block(from, kPanel, to, kPanel);
-      } else {
-        transpose_block(from, kPanel, turned, kPanel);
-        std::copy_n(turned, outs * kPanel, to);
-      }
-    }
-  }
-  return scratch;
-}
-
 // `load(range, dst)` fills rows of the source; `panel(group, index, scratch)` gives weights.
 template <class Load, class Panel>
 StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_stride, Load load,
@@ -214,7 +170,7 @@ StoreCounts conv_forward(const GatherPlan& plan, const Source& src, const Weight
       plan, direct, src.stored.row_stride,
       [&](const RowRange& range, float* to) { load_rows(src, range, to, plan.src_group); },
       [&](int64_t group, int64_t panel, float* memory) {
-        return forward_panel(plan, weights, group, panel, memory);
+        return forward_panel(plan.geometry, weights, group, panel, memory);
       },
       bias, dst, scratch, pool);
 }
@@ -228,7 +184,7 @@ StoreCounts conv_backward_data(const GatherPlan& plan, const GradSource& src,
       plan, direct, src.grad.row_stride,
       [&](const RowRange& range, float* to) { load_grad_rows(src, range, to, plan.src_group); },
       [&](int64_t group, int64_t panel, float* memory) {
-        return backward_panel(plan, weights, group, panel, memory);
+        return backward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory);
       },
       nullptr, dst, scratch, pool);
 }

@@ -42,47 +42,54 @@ int64_t columns(const OuterPlan& p) {
 
 Packed packed_unit(const OuterPlan& p, float* chunk, size_t index) {
   float* x = chunk + index * p.unit_floats();
-  return {x, x + p.unit_x * p.in_panels * outer_rows(), p.unit_x * outer_rows(), p.unit_g * kPanel};
+  return {x, x + p.unit_x * p.in_panels * outer_rows(), p.unit_x * outer_rows(),
+          p.gradient_stride()};
+}
+
+// Units are few where channels are many: their lines are packed in so many shares.
+constexpr size_t kShares = 4;
+
+// Calls visit(sample, line) for one share of the lines of a unit.
+template <class Visit>
+void for_share(size_t share, int64_t samples, int64_t lines, Visit visit) {
+  const int64_t all = samples * lines;
+  const auto cut = [all](size_t s) { return all * static_cast<int64_t>(s) / int64_t{kShares}; };
+  for (int64_t i = cut(share); i < cut(share + 1); ++i) visit(i / lines, i % lines);
 }
 
 void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t group,
-                const Packed& to, float* row) {
+                size_t share, const Packed& to, float* row) {
   const ConvGeometry& g = p.geometry;
   const int64_t in = g.group_in(), rows = outer_rows(), wide = columns(p);
-  for (int64_t n = 0; n < u.samples; ++n) {
-    for (int64_t y = 0; y < u.in_rows; ++y) {
-      const RowRange range{u.sample + n, (u.in_row + y) * g.in.w, g.in.w, group * in, in};
-      float* at = to.x + (y * wide * u.samples + n) * rows;
-      if (p.window) {
-        const int64_t edge = g.padding_w * in, middle = g.in.w * in;
-        std::fill_n(row, edge, 0.0f);
-        load_rows(x, range, row + edge, in);
-        std::fill_n(row + edge + middle, edge + g.kernel_w * in, 0.0f);
-        pack_rows(row, g.out.w, g.stride_w * in, p.channels, rows, at, u.samples * rows,
-                  to.x_stride);
-      } else {
-        load_rows(x, range, row, in);
-        const int64_t each = wide / g.stride_w;
-        for (int64_t r = 0; r < std::min(g.stride_w, g.in.w); ++r)
-          pack_rows(row + r * in, (g.in.w - r + g.stride_w - 1) / g.stride_w, g.stride_w * in, in,
-                    rows, at + r * each * u.samples * rows, u.samples * rows, to.x_stride);
-      }
+  for_share(share, u.samples, u.in_rows, [&](int64_t n, int64_t y) {
+    const RowRange range{u.sample + n, (u.in_row + y) * g.in.w, g.in.w, group * in, in};
+    float* at = to.x + (y * wide * u.samples + n) * rows;
+    if (p.window) {
+      const int64_t edge = g.padding_w * in, middle = g.in.w * in;
+      std::fill_n(row, edge, 0.0f);
+      load_rows(x, range, row + edge, in);
+      std::fill_n(row + edge + middle, edge + g.kernel_w * in, 0.0f);
+      pack_rows(row, g.out.w, g.stride_w * in, p.channels, rows, at, u.samples * rows, to.x_stride);
+    } else {
+      load_rows(x, range, row, in);
+      const int64_t each = wide / g.stride_w;
+      for (int64_t r = 0; r < std::min(g.stride_w, g.in.w); ++r)
+        pack_rows(row + r * in, (g.in.w - r + g.stride_w - 1) / g.stride_w, g.stride_w * in, in,
+                  rows, at + r * each * u.samples * rows, u.samples * rows, to.x_stride);
     }
-  }
+  });
 }
 
 void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, int64_t group,
-                   const Packed& to, float* row) {
+                   size_t share, const Packed& to, float* row) {
   const ConvGeometry& g = p.geometry;
   const int64_t out = g.group_out();
-  for (int64_t n = 0; n < u.samples; ++n) {
-    for (int64_t y = 0; y < u.out_rows; ++y) {
-      load_grad_rows(d, {u.sample + n, (u.out_row + y) * g.out.w, g.out.w, group * out, out}, row,
-                     out);
-      pack_rows(row, g.out.w, out, out, kPanel, to.g + (y * g.out.w * u.samples + n) * kPanel,
-                u.samples * kPanel, to.g_stride);
-    }
-  }
+  for_share(share, u.samples, u.out_rows, [&](int64_t n, int64_t y) {
+    load_grad_rows(d, {u.sample + n, (u.out_row + y) * g.out.w, g.out.w, group * out, out}, row,
+                   out);
+    pack_rows(row, g.out.w, out, out, kPanel, to.g + (y * g.out.w * u.samples + n) * kPanel,
+              u.samples * kPanel, to.g_stride);
+  });
 }
 
 // The positions that tap (ky, kx) of a unit multiplies.
@@ -169,19 +176,22 @@ void deliver(const OuterPlan& p, const Job& job, size_t index, const Workspace& 
 
 void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource& d,
                            const float* initial, float* partial, GradConsumer& consumer,
-                           std::byte* scratch, base::ThreadPool& pool) noexcept {
+                           std::byte* scratch, base::ThreadPool& pool,
+                           ChunkReader* reader) noexcept {
   auto* chunk = reinterpret_cast<float*>(scratch);
   std::byte* workers = scratch + p.shared_bytes();
   for (int64_t group = 0; group < p.geometry.groups; ++group) {
     for (size_t c = 0; c < p.chunks(); ++c) {
       const size_t first = c * p.chunk_units;
       const size_t count = std::min(p.chunk_units, p.units.size() - first);
-      pool.run(count, [&](size_t i, size_t worker) {
+      pool.run(count * kShares, [&](size_t i, size_t worker) {
         const Workspace work(p, workers + worker * p.worker_bytes());
-        const Packed packed = packed_unit(p, chunk, i);
-        pack_input(p, p.units[first + i], x, group, packed, work.row);
-        pack_gradient(p, p.units[first + i], d, group, packed, work.row);
+        const size_t index = i / kShares, share = i % kShares;
+        const Packed packed = packed_unit(p, chunk, index);
+        pack_input(p, p.units[first + index], x, group, share, packed, work.row);
+        pack_gradient(p, p.units[first + index], d, group, share, packed, work.row);
       });
+      if (reader != nullptr) reader->read(chunk, first, count);
       const float* from = c == 0 ? initial : partial;
       pool.run(p.jobs(), [&](size_t index, size_t worker) {
         const Workspace work(p, workers + worker * p.worker_bytes());

@@ -19,12 +19,24 @@ class GradConsumer {
   ~GradConsumer() = default;
 };
 
+// Sees every chunk of packed operands before it is multiplied: units [first, first + count) of the
+// plan, see OuterPlan::packed_gradient().
+class ChunkReader {
+ public:
+  virtual void read(const float* chunk, size_t first, size_t count) noexcept = 0;
+
+ protected:
+  ~ChunkReader() = default;
+};
+
 // Sums x (outer) d over all positions and hands every element of dW to `consumer` once.
 // `initial`: the sums to continue from (storage order), or null for zeros.
 // `partial`: room for the whole gradient; read and written iff plan.whole_gradient(), and may then
 // be the same memory as `initial`. scratch: plan.shared_bytes() + threads * plan.worker_bytes().
+// `reader`: may be null.
 void conv_backward_weights(const OuterPlan& plan, const Source& x, const GradSource& d,
                            const float* initial, float* partial, GradConsumer& consumer,
-                           std::byte* scratch, base::ThreadPool& pool) noexcept;
+                           std::byte* scratch, base::ThreadPool& pool,
+                           ChunkReader* reader = nullptr) noexcept;
 
 }  // namespace tri::ops

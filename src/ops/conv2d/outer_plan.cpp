@@ -76,6 +76,10 @@ size_t OuterPlan::unit_floats() const {
   return static_cast<size_t>(unit_x * in_panels * outer_rows() + unit_g * out_panels * kPanel);
 }
 
+const float* OuterPlan::packed_gradient(const float* chunk, size_t index) const {
+  return chunk + index * unit_floats() + unit_x * in_panels * outer_rows();
+}
+
 size_t OuterPlan::shared_bytes() const { return chunk_units * unit_floats() * sizeof(float); }
 
 size_t OuterPlan::worker_bytes() const {

@@ -45,6 +45,11 @@ struct OuterPlan {
   size_t unit_floats() const;
   size_t shared_bytes() const;  // packed chunk
   size_t worker_bytes() const;
+
+  // Of unit `index` of a packed chunk: [out panel][row][column][sample][16], panels
+  // gradient_stride() floats apart.
+  const float* packed_gradient(const float* chunk, size_t index) const;
+  int64_t gradient_stride() const { return unit_g * kPanel; }
 };
 
 }  // namespace tri::ops

@@ -31,13 +31,41 @@ const std::byte* at(const Stored& s, const RowRange& range, int64_t row) {
 
 void decode_rows(const Stored& s, const RowRange& range, int64_t row, int64_t rows, float* dst,
                  int64_t dst_stride) {
+  int64_t count = rows, each = range.channels;
   if (s.row_stride == range.channels && dst_stride == range.channels) {
-    simd::decode(s.format, at(s, range, row), dst, static_cast<size_t>(rows * range.channels));
-    return;
+    count = 1;
+    each *= rows;
   }
-  for (int64_t i = 0; i < rows; ++i)
-    simd::decode(s.format, at(s, range, row + i), dst + i * dst_stride,
-                 static_cast<size_t>(range.channels));
+  for (int64_t i = 0; i < count; ++i) {
+    simd::decode(s.format, at(s, range, row + i), dst + i * dst_stride, static_cast<size_t>(each));
+    if (s.scale != 1.0f) scale_floats(1.0f / s.scale, dst + i * dst_stride, each);
+  }
+}
+
+// Encodes one run of numbers that is no longer than a piece, or of any length without a scale.
+StoreCounts encode_run(const Sink& sink, const float* src, std::byte* to, int64_t count) {
+  StoreCounts counts;
+  if (takes_scale(sink.format)) counts.max_abs = max_abs(src, count);
+  float room[kPieceFloats];
+  if (sink.scale != 1.0f) {
+    std::copy_n(src, count, room);
+    scale_floats(sink.scale, room, count);
+    src = room;
+  }
+  const simd::ConvertCounts lost = simd::encode(sink.format, src, to, static_cast<size_t>(count));
+  counts.overflow = lost.overflow;
+  counts.underflow = lost.underflow;
+  return counts;
+}
+
+StoreCounts encode_floats(const Sink& sink, const float* src, std::byte* to, int64_t count) {
+  if (!takes_scale(sink.format)) return encode_run(sink, src, to, count);
+  StoreCounts counts;
+  const auto width = static_cast<int64_t>(numeric::storage_bytes(sink.format));
+  for (int64_t first = 0; first < count; first += kPieceFloats)
+    counts +=
+        encode_run(sink, src + first, to + first * width, std::min(kPieceFloats, count - first));
+  return counts;
 }
 
 // Rows as fp32: where they lie if they can be read there, else decoded into `room`.
@@ -183,20 +211,18 @@ void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
 
 StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,
                        int64_t src_stride) noexcept {
-  const Stored there{sink.data, sink.format, sink.channels, sink.row_stride, sink.pixels};
+  const Stored there{sink.data,       sink.format, sink.channels,
+                     sink.row_stride, sink.pixels, sink.scale};
   StoreCounts counts;
-  const auto put = [&](const float* from, int64_t row, size_t n) {
-    auto* to = const_cast<std::byte*>(at(there, range, row));
-    const simd::ConvertCounts lost = simd::encode(sink.format, from, to, n);
-    counts += {lost.overflow, lost.underflow};
+  const auto put = [&](const float* from, int64_t row, int64_t n) {
+    counts += encode_floats(sink, from, const_cast<std::byte*>(at(there, range, row)), n);
   };
   if (!sink.accumulate) {
     const bool whole = sink.row_stride == range.channels && src_stride == range.channels;
     if (whole) {
-      put(src, 0, static_cast<size_t>(range.count * range.channels));
+      put(src, 0, range.count * range.channels);
     } else {
-      for (int64_t i = 0; i < range.count; ++i)
-        put(src + i * src_stride, i, static_cast<size_t>(range.channels));
+      for (int64_t i = 0; i < range.count; ++i) put(src + i * src_stride, i, range.channels);
     }
     return counts;
   }
@@ -215,13 +241,10 @@ StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src
       RowRange part = range;
       part.channel += first;
       part.channels = std::min(kPieceFloats, range.channels - first);
-      const auto n = static_cast<size_t>(part.channels);
-      simd::decode(sink.format, at(there, part, i), room, n);
-      const float* from = src + i * src_stride + first;
-      add_floats(from, part.channels, room);
-      auto* to = const_cast<std::byte*>(at(there, part, i));
-      const simd::ConvertCounts lost = simd::encode(sink.format, room, to, n);
-      counts += {lost.overflow, lost.underflow};
+      decode_rows(there, part, i, 1, room, part.channels);
+      add_floats(src + i * src_stride + first, part.channels, room);
+      counts +=
+          encode_floats(sink, room, const_cast<std::byte*>(at(there, part, i)), part.channels);
     }
   }
   return counts;

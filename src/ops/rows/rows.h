@@ -28,6 +28,7 @@ struct Stored {
   int64_t channels = 0;
   int64_t row_stride = 0;  // elements from one pixel to the next
   int64_t pixels = 0;      // of one sample
+  float scale = 1.0f;      // a power of two: what lies in memory is the value times this
 };
 
 // Batch norm seen from the load side: (ghosts, channels) each.
@@ -75,6 +76,7 @@ struct Sink {
   int64_t row_stride = 0;
   int64_t pixels = 0;
   bool accumulate = false;  // adds to what is there, one rounding
+  float scale = 1.0f;       // as Stored::scale
 
   bool direct() const { return format == Format::kF32 && !accumulate; }
 };
@@ -83,9 +85,11 @@ struct Sink {
 struct StoreCounts {
   uint64_t overflow = 0;   // beyond the largest number of the format, or not finite
   uint64_t underflow = 0;  // non-zero, stored as zero
+  float max_abs = 0;       // of the values, before scaling; only of formats that need a scale
   StoreCounts& operator+=(const StoreCounts& other) {
     overflow += other.overflow;
     underflow += other.underflow;
+    max_abs = other.max_abs > max_abs ? other.max_abs : max_abs;
     return *this;
   }
 };
@@ -100,6 +104,9 @@ struct RowRange {
   int64_t channel = 0;  // first channel
   int64_t channels;     // how many
 };
+
+// Whose range is so narrow that tensors are scaled into it, see Stored::scale.
+constexpr bool takes_scale(Format format) { return format == Format::kF16; }
 
 // dst[i * dst_stride + c] for the range's pixels i and channels c.
 void load_rows(const Source& source, const RowRange& range, float* dst,

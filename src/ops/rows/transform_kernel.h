@@ -38,6 +38,12 @@ void transform_grad_rows(const GradParams& params, const float* grad, int64_t gr
 // sums[i] += parts[i].
 void add_floats(const float* parts, int64_t count, float* sums) noexcept;
 
+// values[i] *= factor.
+void scale_floats(float factor, float* values, int64_t count) noexcept;
+
+// The largest magnitude of those that are numbers.
+float max_abs(const float* values, int64_t count) noexcept;
+
 // Squeeze-excite's backward on one row: sums += grad * value, then grad *= factor.
 void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,
                     float* sums) noexcept;

@@ -1,10 +1,13 @@
 // ops/rows/transform_simd.cpp; contract in transform_kernel.h. Never throws, allocates or logs.
+#include <cmath>
+
 #include "ops/rows/transform_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/rows/transform_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
+#include "ops/window/channels-inl.h"
 #include "simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,11 +22,11 @@ HWY_INLINE V activate(D d, V z) {
     case Activation::kNone:
       return z;
     case Activation::kRelu:
-      return hn::Max(z, hn::Zero(d));
+      return hn::Max(hn::Zero(d), z);  // in this order x86 lets a NaN through
     case Activation::kRelu6:
-      return hn::Min(hn::Max(z, hn::Zero(d)), hn::Set(d, 6.0f));
+      return hn::Min(hn::Set(d, 6.0f), hn::Max(hn::Zero(d), z));
     case Activation::kSilu:
-      return hn::Mul(z, sm::sigmoid(d, z));
+      return sm::silu(d, z);
     case Activation::kSigmoid:
       return sm::sigmoid(d, z);
   }
@@ -32,7 +35,6 @@ HWY_INLINE V activate(D d, V z) {
 // grad * activation'(z), with PyTorch's choices at the corners: 0 at z = 0 and at z = 6.
 template <Activation kActivation, class D, class V = hn::Vec<D>>
 HWY_INLINE V activate_grad(D d, V grad, V z) {
-  const V one = hn::Set(d, 1.0f);
   switch (kActivation) {
     case Activation::kNone:
       return grad;
@@ -40,68 +42,76 @@ HWY_INLINE V activate_grad(D d, V grad, V z) {
       return hn::IfThenElseZero(hn::Gt(z, hn::Zero(d)), grad);
     case Activation::kRelu6:
       return hn::IfThenElseZero(hn::And(hn::Gt(z, hn::Zero(d)), hn::Lt(z, hn::Set(d, 6.0f))), grad);
-    case Activation::kSilu: {
-      const V s = sm::sigmoid(d, z);
-      return hn::Mul(grad, hn::Mul(s, hn::MulAdd(z, hn::Sub(one, s), one)));
-    }
+    case Activation::kSilu:
+      return hn::Mul(grad, sm::silu_derivative(d, z));
     case Activation::kSigmoid: {
       const V s = sm::sigmoid(d, z);
-      return hn::Mul(grad, hn::Mul(s, hn::Sub(one, s)));
+      return hn::Mul(grad, hn::Mul(s, hn::Sub(hn::Set(d, 1.0f), s)));
     }
   }
 }
 
-template <class D>
+// What a transform does beside its activation, settled once per call: a test in the loop would cost
+// as much as a norm does.
+template <bool kNorm, class D>
 HWY_INLINE hn::Vec<D> normalised(D d, const TransformParams& p, hn::Vec<D> x, int64_t c) {
-  if (p.scale == nullptr) return x;
+  if constexpr (!kNorm) return x;
   return hn::MulAdd(x, hn::LoadU(d, p.scale + c), hn::LoadU(d, p.shift + c));
 }
 
-template <class D>
+template <bool kFactors, class D>
 HWY_INLINE hn::Vec<D> factored(D d, const TransformParams& p, hn::Vec<D> x, int64_t c) {
+  if constexpr (!kFactors) return x;
   if (p.channel_factor != nullptr) x = hn::Mul(x, hn::LoadU(d, p.channel_factor + c));
   return hn::Mul(x, hn::Set(d, p.sample_factor));
 }
 
-// Calls body(d, c) for all channels of a row: full vectors, then single lanes.
-template <class Body>
-HWY_INLINE void for_channels(int64_t channels, Body body) {
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, 1> d1;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t c = 0;
-  for (; c + lanes <= channels; c += lanes) body(d, c);
-  for (; c < channels; ++c) body(d1, c);
+bool has_factors(const TransformParams& p) {
+  return p.channel_factor != nullptr || p.sample_factor != 1.0f;
 }
 
-template <Activation kActivation>
-void transform(const TransformParams& p, const float* src, int64_t src_stride, float* dst,
+// Calls body.operator()<kFirst, kSecond>() for two facts known at run time.
+template <class Body>
+HWY_INLINE void for_facts(bool first, bool second, Body body) {
+  if (first)
+    second ? body.template operator()<true, true>() : body.template operator()<true, false>();
+  else
+    second ? body.template operator()<false, true>() : body.template operator()<false, false>();
+}
+
+template <Activation kActivation, bool kNorm, bool kFactors>
+void transform(const TransformParams p, const float* src, int64_t src_stride, float* dst,
                int64_t dst_stride, int64_t rows, int64_t channels) {
   for (int64_t i = 0; i < rows; ++i) {
     const float* from = src + i * src_stride;
     float* to = dst + i * dst_stride;
-    for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
-      const auto z = normalised(d, p, hn::LoadU(d, from + c), c);
-      hn::StoreU(factored(d, p, activate<kActivation>(d, z), c), d, to + c);
+    for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
+      const auto z = normalised<kNorm>(d, p, hn::LoadU(d, from + c), c);
+      hn::StoreU(factored<kFactors>(d, p, activate<kActivation>(d, z), c), d, to + c);
     });
   }
 }
 
-template <Activation kActivation>
-void transform_grad(const GradParams& p, const float* grad, int64_t grad_stride,
-                    const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
-                    int64_t rows, int64_t channels) {
-  const bool reads_stored = kActivation != Activation::kNone || p.b != nullptr;
+// kSums: batch norm's statistics are not frozen, b, c and mean are there.
+template <Activation kActivation, bool kSums, bool kFactors>
+void transform_grad(const GradParams p, const float* grad, int64_t grad_stride, const float* stored,
+                    int64_t stored_stride, float* dst, int64_t dst_stride, int64_t rows,
+                    int64_t channels) {
+  constexpr bool kReadsStored = kActivation != Activation::kNone || kSums;
   for (int64_t i = 0; i < rows; ++i) {
     const float* g = grad + i * grad_stride;
     const float* x = stored + i * stored_stride;
     float* to = dst + i * dst_stride;
-    for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
-      auto value = factored(d, p.value, hn::LoadU(d, g + c), c);
-      const auto at = reads_stored ? hn::LoadU(d, x + c) : hn::Zero(d);
-      value = activate_grad<kActivation>(d, value, normalised(d, p.value, at, c));
-      if (p.a != nullptr) value = hn::Mul(value, hn::LoadU(d, p.a + c));
-      if (p.b != nullptr)
+    for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
+      auto value = factored<kFactors>(d, p.value, hn::LoadU(d, g + c), c);
+      auto at = hn::Zero(d);
+      if constexpr (kReadsStored) at = hn::LoadU(d, x + c);
+      if constexpr (kActivation != Activation::kNone) {
+        const auto z = p.value.scale == nullptr ? at : normalised<true>(d, p.value, at, c);
+        value = activate_grad<kActivation>(d, value, z);
+      }
+      if (kSums || p.a != nullptr) value = hn::Mul(value, hn::LoadU(d, p.a + c));
+      if constexpr (kSums)
         value = hn::Add(value, hn::MulAdd(hn::Sub(at, hn::LoadU(d, p.mean + c)),
                                           hn::LoadU(d, p.b + c), hn::LoadU(d, p.c + c)));
       hn::StoreU(value, d, to + c);
@@ -110,14 +120,31 @@ void transform_grad(const GradParams& p, const float* grad, int64_t grad_stride,
 }
 
 void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTRICT sums) {
-  for_channels(count, [&](auto d, int64_t i) HWY_ATTR {
+  for_channels(count, [=](auto d, int64_t i) TRI_LANES {
     hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, parts + i)), d, sums + i);
   });
 }
 
+void scale_floats(float factor, float* HWY_RESTRICT values, int64_t count) {
+  for_channels(count, [&](auto d, int64_t i) HWY_ATTR {
+    hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i);
+  });
+}
+
+float max_abs(const float* HWY_RESTRICT values, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto most = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) most = hn::Max(most, hn::Abs(hn::LoadU(d, values + i)));
+  float largest = hn::GetLane(hn::MaxOfLanes(d, most));
+  for (; i < count; ++i) largest = HWY_MAX(largest, std::fabs(values[i]));
+  return largest;
+}
+
 void scale_grad_row(const float* HWY_RESTRICT value, const float* HWY_RESTRICT factor,
                     int64_t channels, float* HWY_RESTRICT grad, float* HWY_RESTRICT sums) {
-  for_channels(channels, [&](auto d, int64_t c) HWY_ATTR {
+  for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
     const auto g = hn::LoadU(d, grad + c);
     hn::StoreU(hn::MulAdd(g, hn::LoadU(d, value + c), hn::LoadU(d, sums + c)), d, sums + c);
     hn::StoreU(hn::Mul(g, hn::LoadU(d, factor + c)), d, grad + c);
@@ -127,9 +154,11 @@ void scale_grad_row(const float* HWY_RESTRICT value, const float* HWY_RESTRICT f
 void transform_rows(const TransformParams& p, const float* src, int64_t src_stride, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) {
   switch (p.activation) {
-#define TRI_CASE(A) \
-  case A:           \
-    return transform<A>(p, src, src_stride, dst, dst_stride, rows, channels);
+#define TRI_CASE(A)                                                                         \
+  case A:                                                                                   \
+    return for_facts(p.scale != nullptr, has_factors(p), [&]<bool kNorm, bool kFactors>() { \
+      transform<A, kNorm, kFactors>(p, src, src_stride, dst, dst_stride, rows, channels);   \
+    });
     TRI_CASE(Activation::kNone)
     TRI_CASE(Activation::kRelu)
     TRI_CASE(Activation::kRelu6)
@@ -143,10 +172,12 @@ void transform_grad_rows(const GradParams& p, const float* grad, int64_t grad_st
                          const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
                          int64_t rows, int64_t channels) {
   switch (p.value.activation) {
-#define TRI_CASE(A)                                                                              \
-  case A:                                                                                        \
-    return transform_grad<A>(p, grad, grad_stride, stored, stored_stride, dst, dst_stride, rows, \
-                             channels);
+#define TRI_CASE(A)                                                                           \
+  case A:                                                                                     \
+    return for_facts(p.b != nullptr, has_factors(p.value), [&]<bool kSums, bool kFactors>() { \
+      transform_grad<A, kSums, kFactors>(p, grad, grad_stride, stored, stored_stride, dst,    \
+                                         dst_stride, rows, channels);                         \
+    });
     TRI_CASE(Activation::kNone)
     TRI_CASE(Activation::kRelu)
     TRI_CASE(Activation::kRelu6)
@@ -163,12 +194,22 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tri::ops {
 HWY_EXPORT(add_floats);
+HWY_EXPORT(max_abs);
+HWY_EXPORT(scale_floats);
 HWY_EXPORT(scale_grad_row);
 HWY_EXPORT(transform_rows);
 HWY_EXPORT(transform_grad_rows);
 
 void add_floats(const float* parts, int64_t count, float* sums) noexcept {
   HWY_DYNAMIC_DISPATCH(add_floats)(parts, count, sums);
+}
+
+void scale_floats(float factor, float* values, int64_t count) noexcept {
+  HWY_DYNAMIC_DISPATCH(scale_floats)(factor, values, count);
+}
+
+float max_abs(const float* values, int64_t count) noexcept {
+  return HWY_DYNAMIC_DISPATCH(max_abs)(values, count);
 }
 
 void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/rows/counts.h"
 
 namespace tri::ops {
 namespace {
@@ -41,6 +42,7 @@ LossSum softmax_cross_entropy(const LossPlan& plan, const Source& logits, const 
                               base::ThreadPool& pool) noexcept {
   auto* results = reinterpret_cast<SampleResult*>(scratch);
   std::byte* workers = scratch + plan.shared_bytes();
+  CountSum lost;
   pool.run(static_cast<size_t>(plan.samples), [&](size_t sample, size_t worker) {
     auto* row = reinterpret_cast<float*>(workers + worker * plan.worker_bytes());
     const RowRange range{static_cast<int64_t>(sample), 0, 1, 0, plan.classes};
@@ -56,9 +58,10 @@ LossSum softmax_cross_entropy(const LossPlan& plan, const Source& logits, const 
       row[k] = static_cast<float>(double{grad_scale} *
                                   (std::exp(double{row[k]} - log_normaliser) - target));
     }
-    store_rows(grad, range, row, plan.classes);
+    lost.add(store_rows(grad, range, row, plan.classes));
   });
   LossSum sum;
+  sum.lost = lost.total();
   for (int64_t i = 0; i < plan.samples; ++i) {
     sum.loss += results[i].loss;
     sum.top1 += results[i].rank < 1 ? 1 : 0;

@@ -23,6 +23,7 @@ struct LossSum {
   double loss = 0.0;  // summed over samples, without grad_scale
   int64_t top1 = 0;   // samples whose label has the largest logit (ties: the lower class wins)
   int64_t top5 = 0;
+  StoreCounts lost;  // by storing the gradient
 };
 
 // `grad`: (samples, 1, 1, classes), or null data for evaluation; it gets grad_scale * d loss_sample

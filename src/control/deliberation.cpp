@@ -1,0 +1,266 @@
+#include "control/deliberation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace tri::control {
+namespace {
+
+constexpr int64_t kUnnamedFailures = 3;  // in a row, until all layers are suspects
+constexpr int64_t kMostHelpless = 5;  // one bad batch may pass; so many in a row do not come back
+
+}  // namespace
+
+Level Deliberation::should(const AdaptiveLayer& layer) const {
+  return std::max(layer.wish, must(adaptive(), layer));
+}
+
+uint64_t Deliberation::ceiling() const {
+  return signals_.ceiling_bytes > 0 ? signals_.ceiling_bytes : UINT64_MAX;
+}
+
+uint64_t Deliberation::share_of_ceiling(double rho) const {
+  if (ceiling() == UINT64_MAX) return UINT64_MAX;
+  return static_cast<uint64_t>(rho * static_cast<double>(ceiling()));
+}
+
+bool Deliberation::is_roomy() const {
+  return signals_.used_bytes < share_of_ceiling(settings().elastic.rho_low);
+}
+
+uint64_t Deliberation::planned(int64_t batch, int64_t micros) const {
+  if (ceiling() == UINT64_MAX) return 0;
+  return plan_(governor_.current(state_).table, batch, micros);
+}
+
+void Deliberation::set_level(size_t layer, Level level, const std::string& reason) {
+  AdaptiveLayer& one = state_.layers[layer];
+  changes_.push_back({"precision " + governor_.layers()[layer].name, std::string(name(one.level)),
+                      std::string(name(level)), reason});
+  one.level = level;
+  one.scales = kFirstScales;
+  one.why_must.clear();
+}
+
+void Deliberation::set_batch(int64_t batch, std::string reason) {
+  changes_.push_back(
+      {"batch", fmt::format("{}", state_.batch), fmt::format("{}", batch), std::move(reason)});
+  state_.batch = batch;
+}
+
+void Deliberation::set_micros(int64_t micros, std::string reason) {
+  changes_.push_back({"micro-batches", fmt::format("{}", state_.micros), fmt::format("{}", micros),
+                      std::move(reason)});
+  state_.micros = micros;
+}
+
+void Deliberation::follow_loss_scale() {
+  const double before = state_.loss.scale;
+  if (!follow(settings().loss_scale, state_.loss, signals_.failed, signals_.step,
+              signals_.samples)) {
+    return;
+  }
+  changes_.push_back({"loss scale", fmt::format("{}", before), fmt::format("{}", state_.loss.scale),
+                      signals_.failed ? "gradients overflowed" : "no overflow for a long time"});
+}
+
+// A lost step that leaves something to try is not yet a step towards giving up.
+void Deliberation::remedy_failure() {
+  if (!signals_.failed) return;
+  if (signals_.step != state_.lost_step + 1) state_.failures = state_.helpless = 0;
+  state_.lost_step = signals_.step;
+  ++state_.failures;
+  bool helped = !changes_.empty();  // the loss scale fell
+  if (has_levels()) {
+    bool named = false;
+    for (size_t l = 0; l < state_.layers.size(); ++l) {
+      if (signals_.first_bad != static_cast<int64_t>(l) && signals_.layers[l].nonfinite == 0) {
+        continue;
+      }
+      named = true;
+      helped |= raise_floor(state_.layers[l], "values of it were not finite");
+    }
+    if (!named && state_.failures % kUnnamedFailures == 0) helped |= raise_unnamed();
+  }
+  state_.helpless = helped ? 0 : state_.helpless + 1;
+}
+
+bool Deliberation::raise_unnamed() {
+  bool raised = false;
+  for (AdaptiveLayer& layer : state_.layers) {
+    raised |= raise_floor(
+        layer, fmt::format("{} steps in a row were lost, in no known layer", state_.failures));
+  }
+  return raised;
+}
+
+void Deliberation::promote_overflows() {
+  for (size_t l = 0; l < state_.layers.size(); ++l) {
+    AdaptiveLayer& layer = state_.layers[l];
+    const LayerSignals& seen = signals_.layers[l];
+    // A value beyond FP16 is an infinity, and one is enough. BF16 has the range of fp32.
+    if (layer.level != Level::kFp16 || must(adaptive(), layer) > Level::kFp16) continue;
+    const double share = std::max(seen.y_overflow, seen.gy_overflow);
+    if (share > 0) raise_floor(layer, fmt::format("{:.2g} % overflowed fp16", 100 * share));
+  }
+  if (settings().precision != PrecisionPolicy::kAssign || !settings().promote_share) return;
+  const double most = *settings().promote_share;
+  const std::span<const AssignOp> ops = governor_.ops();
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].layer < 0) continue;
+    const auto l = static_cast<size_t>(ops[i].layer);
+    const auto promote = [&](bool LowTensors::*tensor, double share, const char* role) {
+      if (!(state_.assignment[i].*tensor) || share < most || share <= 0) return;
+      attempt([&] {
+        state_.assignment[i].*tensor = false;
+        changes_.push_back({fmt::format("precision {} {}", governor_.layers()[l].name, role),
+                            std::string(numeric::spec(Format::kF8e4b4).name),
+                            std::string(numeric::spec(Format::kF16e6).name),
+                            fmt::format("{:.2g} % of its elements overflowed", 100 * share)});
+      });
+    };
+    if (ops[i].kind == AssignOp::Kind::kGemm) {
+      promote(&LowTensors::p, signals_.layers[l].p_overflow, "P");
+    }
+    if (ops[i].stored) promote(&LowTensors::y, signals_.layers[l].y_overflow, "Y");
+  }
+}
+
+void Deliberation::promote_curvature() {
+  if (signals_.lambda.empty()) return;
+  smooth_curvature(settings().step_size, state_.lambda, signals_.lambda);
+  if (settings().precision != PrecisionPolicy::kAdaptive) return;
+  weigh_curvature(adaptive(), state_.layers, signals_.lambda, signals_.rate);
+}
+
+void Deliberation::raise_layers() {
+  for (size_t l = 0; l < state_.layers.size(); ++l) {
+    const AdaptiveLayer& layer = state_.layers[l];
+    const Level level = must(adaptive(), layer);
+    if (layer.level >= level || (layer.held && !is_roomy())) continue;
+    const std::string why = layer.why_must;
+    const bool fits = attempt([&] { set_level(l, level, why); });
+    if (!fits && !layer.held) {
+      changes_.push_back({"precision " + governor_.layers()[l].name, std::string(name(layer.level)),
+                          std::string(name(layer.level)),
+                          fmt::format("{}, but {} does not fit", why, name(level))});
+    }
+    state_.layers[l].held = !fits;
+  }
+}
+
+void Deliberation::lower_layers() {
+  for (size_t l = 0; l < state_.layers.size(); ++l) {
+    const AdaptiveLayer& layer = state_.layers[l];
+    if (should(layer) >= layer.level) continue;
+    const std::string why = layer.why_must.empty() ? layer.why_wish : layer.why_must;
+    set_level(l, should(layer), why);
+  }
+}
+
+void Deliberation::grant_wishes() {
+  std::vector<size_t> order;
+  for (size_t l = 0; l < state_.layers.size(); ++l) {
+    const AdaptiveLayer& layer = state_.layers[l];
+    if (layer.wish > layer.level && !(layer.held && !is_roomy())) order.push_back(l);
+  }
+  std::ranges::stable_sort(order, {}, [&](size_t l) { return governor_.layers()[l].y_elements; });
+  const uint64_t limit = share_of_ceiling(settings().elastic.rho_high);
+  for (const size_t l : order) {
+    AdaptiveLayer& layer = state_.layers[l];
+    const Level before = std::exchange(layer.level, layer.wish);
+    const bool fits = planned(state_.batch, state_.micros) <= limit;
+    layer.level = before;
+    layer.held = !fits;
+    if (fits) set_level(l, layer.wish, std::string(layer.why_wish));
+  }
+}
+
+// The largest layer that is fp32 only because it would like to be.
+bool Deliberation::take_back_wish() {
+  std::optional<size_t> largest;
+  for (size_t l = 0; l < state_.layers.size(); ++l) {
+    const AdaptiveLayer& layer = state_.layers[l];
+    if (layer.level != Level::kFp32 || must(adaptive(), layer) == Level::kFp32) continue;
+    const auto size = [&](size_t i) { return governor_.layers()[i].y_elements; };
+    if (!largest || size(l) > size(*largest)) largest = l;
+  }
+  if (!largest || settings().precision != PrecisionPolicy::kAdaptive) return false;
+  set_level(*largest, Level::kBf16, "memory is short");
+  state_.layers[*largest].held = true;
+  return true;
+}
+
+bool Deliberation::make_room() {
+  while (planned(state_.batch, state_.micros) > ceiling()) {
+    if (take_back_wish()) continue;
+    const ElasticSettings& elastic = settings().elastic;
+    const std::string why = fmt::format("{} would not fit into {}",
+                                        base::format_bytes(planned(state_.batch, state_.micros)),
+                                        base::format_bytes(ceiling()));
+    if (settings().batching == BatchPolicy::kElastic) {
+      const auto batch = largest_fitting(elastic, state_.batch, ceiling(),
+                                         [this](int64_t b) { return planned(b, state_.micros); });
+      if (!batch) return false;
+      set_batch(*batch, why);
+      state_.rest = elastic.rest_windows;
+      return true;
+    }
+    if (settings().batching != BatchPolicy::kMicro) return false;
+    const auto micros = least_micros(state_.batch, elastic.unit, ceiling(),
+                                     [this](int64_t m) { return planned(state_.batch, m); });
+    if (!micros) return false;
+    set_micros(*micros, why);
+    return true;
+  }
+  return true;
+}
+
+// The ceiling may have been lowered under a plan that fitted.
+void Deliberation::respect_ceiling() {
+  if (signals_.used_bytes <= ceiling()) return;
+  attempt([] {});
+}
+
+void Deliberation::move_batch() {
+  const bool moved = std::ranges::any_of(changes_, [](const Change& change) {
+    return change.what == "batch" || change.what == "micro-batches";
+  });
+  if (moved) return;
+  const ElasticSettings& elastic = settings().elastic;
+  const bool pressed = signals_.used_bytes > share_of_ceiling(elastic.rho_high);
+  if (pressed && take_back_wish()) return;
+  if (settings().batching == BatchPolicy::kMicro) return move_micros();
+  if (settings().batching != BatchPolicy::kElastic) return;
+  const BatchMove move =
+      elastic_move(elastic, state_.batch, state_.rest,
+                   {signals_.used_bytes, signals_.ceiling_bytes, signals_.noise_scale},
+                   [this](int64_t b) { return planned(b, state_.micros); });
+  if (move.batch != state_.batch) set_batch(move.batch, move.reason);
+}
+
+void Deliberation::move_micros() {
+  const ElasticSettings& elastic = settings().elastic;
+  const bool pressed = signals_.used_bytes > share_of_ceiling(elastic.rho_high);
+  if (!pressed && !(is_roomy() && state_.micros > 1)) return;
+  const auto micros = least_micros(state_.batch, elastic.unit, share_of_ceiling(elastic.rho_high),
+                                   [this](int64_t m) { return planned(state_.batch, m); });
+  if (!micros || (pressed ? *micros <= state_.micros : *micros >= state_.micros)) return;
+  set_micros(*micros,
+             fmt::format("memory in use is {} of {}", base::format_bytes(signals_.used_bytes),
+                         base::format_bytes(ceiling())));
+}
+
+Decision Deliberation::finish() {
+  state_.changes += changes_.size();
+  Decision decision = governor_.current(state_);
+  decision.diverged = signals_.failed && state_.helpless >= kMostHelpless;
+  decision.changes = std::move(changes_);
+  return decision;
+}
+
+}  // namespace tri::control

@@ -1,0 +1,126 @@
+#include "control/governor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "control/deliberation.h"
+
+namespace tri::control {
+namespace {
+
+PrecisionTable table_of(const Governor& governor, const GovernorState& state) {
+  const size_t layers = governor.layers().size();
+  if (!state.assignment.empty()) return table_of(governor.ops(), state.assignment, layers);
+  if (state.layers.empty()) {
+    return PrecisionTable(layers, {Format::kF16, Format::kF16, Format::kF16, Format::kF32});
+  }
+  PrecisionTable table;
+  for (const AdaptiveLayer& layer : state.layers) table.push_back(row_of(layer.level));
+  return table;
+}
+
+Assignment first_assignment(const GovernorSettings& settings, std::span<const AssignOp> ops) {
+  using Policy = PrecisionPolicy;
+  switch (settings.precision) {
+    case Policy::kFp16x169:
+      return assign(ops, settings.first_batch, {.low_share = 0});
+    case Policy::kFp8:
+      return assign(ops, settings.first_batch, {.low_share = 1});
+    case Policy::kHfp8:
+      return assign_hfp8(ops);
+    case Policy::kAssign:
+      return assign(ops, settings.first_batch, settings.assign);
+    case Policy::kAdaptive:
+    case Policy::kFp32:
+    case Policy::kBf16:
+    case Policy::kFp16:
+      return {};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool scales_loss(PrecisionPolicy policy) {
+  using Policy = PrecisionPolicy;
+  return policy != Policy::kAdaptive && policy != Policy::kFp32 && policy != Policy::kBf16;
+}
+
+Governor::Governor(GovernorSettings settings, std::vector<LayerFacts> layers,
+                   std::vector<AssignOp> ops)
+    : settings_(std::move(settings)), layers_(std::move(layers)), ops_(std::move(ops)) {
+  settings_.adaptive.first_batch = settings_.first_batch;
+}
+
+GovernorState Governor::start() const {
+  using Policy = PrecisionPolicy;
+  GovernorState state;
+  state.batch = settings_.first_batch;
+  state.loss = first_scale(settings_.loss_scale);
+  state.assignment = first_assignment(settings_, ops_);
+  if (state.assignment.empty() && settings_.precision != Policy::kFp16) {
+    const Level level = settings_.precision == Policy::kFp32 ? Level::kFp32 : Level::kBf16;
+    const Level floor = settings_.precision == Policy::kAdaptive ? settings_.adaptive.floor : level;
+    state.layers.assign(layers_.size(), {.level = std::max(level, floor), .floor = floor});
+  }
+  return state;
+}
+
+Decision Governor::current(const GovernorState& state) const {
+  Decision decision;
+  decision.table = table_of(*this, state);
+  decision.scales.resize(layers_.size());
+  for (size_t l = 0; l < state.layers.size(); ++l) {
+    if (state.layers[l].level == Level::kFp16) decision.scales[l] = state.layers[l].scales;
+  }
+  decision.batch = state.batch;
+  decision.micros = state.micros;
+  decision.loss_scale = state.loss.scale;
+  return decision;
+}
+
+Decision Governor::watch(GovernorState& state, const Signals& step, const PlanBytes& plan) const {
+  join(state.window, step);
+  return react(state, step, plan);
+}
+
+Decision Governor::react(GovernorState& state, const Signals& step, const PlanBytes& plan) const {
+  TRI_CHECK(step.layers.size() == layers_.size(), "signals of {} layers, not {}",
+            step.layers.size(), layers_.size());
+  Deliberation deliberation(*this, state, step, plan);
+  deliberation.follow_loss_scale();
+  deliberation.remedy_failure();
+  deliberation.promote_overflows();
+  deliberation.raise_layers();
+  deliberation.respect_ceiling();
+  return deliberation.finish();
+}
+
+Decision Governor::decide(GovernorState& state, const PlanBytes& plan) const {
+  const Signals window = std::exchange(state.window, {});
+  return decide(state, window, plan);
+}
+
+Decision Governor::decide(GovernorState& state, const Signals& window,
+                          const PlanBytes& plan) const {
+  Deliberation deliberation(*this, state, window, plan);
+  deliberation.promote_overflows();
+  deliberation.promote_curvature();
+  if (settings_.precision == PrecisionPolicy::kAdaptive) {
+    weigh(settings_.adaptive, state.layers, window);
+  }
+  deliberation.lower_layers();
+  deliberation.raise_layers();
+  deliberation.respect_ceiling();
+  deliberation.grant_wishes();
+  deliberation.move_batch();
+  return deliberation.finish();
+}
+
+double Governor::step_factor(const GovernorState& state, size_t layer, double rate) const {
+  if (state.lambda.empty()) return 1;
+  return control::step_factor(settings_.step_size, rate, state.lambda[layer]);
+}
+
+}  // namespace tri::control

@@ -1,0 +1,100 @@
+#pragma once
+// Room: control. The governor: signals in, one decision out, conflicts settled by rule. All that it
+// remembers is a GovernorState, so a run can be stopped, resumed and replayed.
+//
+// Note [Order of rules]
+// 1. Safety: what overflowed or was not finite is promoted for good; what curves too much is
+//    promoted until it is calm; the loss scale falls.
+// 2. Memory: nothing is planned above the ceiling. A promotion of rule 1 that does not fit takes
+//    back wishes of rule 3, then shrinks the batch (elastic) or cuts it finer (micro), all in the
+//    same decision. Where neither helps it waits until there is room.
+// 3. Speed and quality: layers follow their variance as far as rho_high of the ceiling allows, then
+//    the batch moves; at most one change of the batch in a window.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "control/batch/elastic.h"
+#include "control/curvature/step_size.h"
+#include "control/decision.h"
+#include "control/precision/adaptive.h"
+#include "control/precision/assign.h"
+#include "control/precision/loss_scale.h"
+#include "control/signals.h"
+
+namespace tri::control {
+
+enum class PrecisionPolicy : uint8_t {
+  kAdaptive,
+  kFp32,
+  kBf16,
+  kFp16,
+  kFp16x169,
+  kFp8,
+  kHfp8,
+  kAssign
+};
+enum class BatchPolicy : uint8_t { kFixed, kElastic, kMicro };
+
+struct GovernorSettings {
+  PrecisionPolicy precision = PrecisionPolicy::kFp32;
+  AdaptiveSettings adaptive;
+  AssignSettings assign;
+  std::optional<double> promote_share = 0.01;  // kAssign: of overflowing elements; none: off
+  LossScaleSettings loss_scale;
+  StepSizeSettings step_size;
+  BatchPolicy batching = BatchPolicy::kFixed;
+  ElasticSettings elastic;  // `unit` and the rhos count in every mode
+  int64_t first_batch = 1;
+};
+
+// Whether a policy keeps its gradients inside a narrow format by a loss scale.
+bool scales_loss(PrecisionPolicy policy);
+
+struct GovernorState {
+  int64_t batch = 1;
+  int64_t micros = 1;
+  int64_t rest = 0;        // windows until the batch may grow
+  uint64_t lost_step = 0;  // the last that failed
+  int64_t failures = 0;    // in a row up to that one
+  int64_t helpless = 0;    // of those, with nothing left to try
+  uint64_t changes = 0;    // made so far
+  LossScale loss;
+  std::vector<AdaptiveLayer> layers;  // kAdaptive, kFp32, kBf16
+  Assignment assignment;              // by operation; kFp16x169, kFp8, kHfp8, kAssign
+  std::vector<double> lambda;         // smoothed curvature by layer; empty: no estimate yet
+  Signals window;                     // since the last decide()
+  bool operator==(const GovernorState&) const = default;
+};
+
+class Governor {
+ public:
+  // `ops` only for the policies of paper (c).
+  Governor(GovernorSettings settings, std::vector<LayerFacts> layers, std::vector<AssignOp> ops);
+
+  GovernorState start() const;
+  Decision current(const GovernorState& state) const;  // no changes
+
+  // Behind every step: adds it to the window, and acts where waiting would be unsafe.
+  Decision watch(GovernorState& state, const Signals& step, const PlanBytes& plan) const;
+  // What watch() does beyond adding to the window; for replay.
+  Decision react(GovernorState& state, const Signals& step, const PlanBytes& plan) const;
+
+  // At the end of a window: decides, and begins the next one.
+  Decision decide(GovernorState& state, const PlanBytes& plan) const;
+  Decision decide(GovernorState& state, const Signals& window, const PlanBytes& plan) const;
+
+  // What a layer's rate is multiplied with.
+  double step_factor(const GovernorState& state, size_t layer, double rate) const;
+
+  const GovernorSettings& settings() const { return settings_; }
+  std::span<const LayerFacts> layers() const { return layers_; }
+  std::span<const AssignOp> ops() const { return ops_; }
+
+ private:
+  GovernorSettings settings_;
+  std::vector<LayerFacts> layers_;
+  std::vector<AssignOp> ops_;
+};
+
+}  // namespace tri::control

@@ -1,0 +1,131 @@
+#include "control/precision/adaptive.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace tri::control {
+namespace {
+
+// Room for values to grow until the next window: a scaled maximum of 2^10 is 1/64 of FP16's own.
+constexpr int kAim = 10;
+constexpr int kLeast = 7, kMost = 13;  // left alone between these
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// What the thresholds are measured in: 1 for a layer at the median, or a variance.
+double yardstick(const AdaptiveSettings& settings, std::span<const AdaptiveLayer> layers) {
+  if (!settings.relative) return static_cast<double>(settings.first_batch);
+  std::vector<double> seen;
+  for (const AdaptiveLayer& layer : layers) {
+    if (layer.spread > 0) seen.push_back(layer.spread);
+  }
+  return median(std::move(seen));
+}
+
+Level by_variance(const AdaptiveSettings& settings, Level now, double value) {
+  const auto [low, high] = thresholds(settings);
+  if (value >= (now == Level::kFp32 ? high / settings.margin : high)) return Level::kFp32;
+  if (value < (now == Level::kFp16 ? low * settings.margin : low)) return Level::kFp16;
+  return Level::kBf16;
+}
+
+// FP16 has 10 bits of mantissa and little range. A layer that loses too much to zero even under its
+// scale is kept out of it for good: trying again would be flapping.
+void guard_fp16(const AdaptiveSettings& settings, AdaptiveLayer& layer, const LayerSignals& seen) {
+  if (layer.level != Level::kFp16) return;
+  const double flushed = std::max(seen.y_underflow, seen.gy_underflow);
+  if (flushed > settings.most_flushed) {
+    raise_floor(layer, fmt::format("{:.2g} % of its values became zero in fp16", 100 * flushed));
+  }
+  layer.scales = {guard_scale(seen.y_amax, layer.scales.y),
+                  guard_scale(seen.gy_amax, layer.scales.gy)};
+}
+
+}  // namespace
+
+Thresholds thresholds(const AdaptiveSettings& settings) {
+  // Relative: a factor of 10 and of 100 in variance is one and two digits of a gradient's size
+  // squared; docs/results.md has what was tried. Absolute: the paper gives none, these are the
+  // squares of FP16's and of single gradients' usual size.
+  const Thresholds usual = settings.relative ? Thresholds{0.1, 100} : Thresholds{1e-8, 1e-3};
+  return {settings.tau_low.value_or(usual.low), settings.tau_high.value_or(usual.high)};
+}
+
+Level must(const AdaptiveSettings& settings, const AdaptiveLayer& layer) {
+  if (layer.curved) return Level::kFp32;
+  return std::max(settings.floor, layer.floor);
+}
+
+void weigh(const AdaptiveSettings& settings, std::span<AdaptiveLayer> layers,
+           const Signals& window) {
+  TRI_CHECK(window.layers.size() == layers.size(), "{} and {} layers", window.layers.size(),
+            layers.size());
+  if (window.steps == 0) return;  // nothing but lost steps
+  for (size_t l = 0; l < layers.size(); ++l) {
+    AdaptiveLayer& layer = layers[l];
+    const double now = window.layers[l].spread;
+    layer.spread =
+        layer.spread < 0 ? now : settings.beta * layer.spread + (1 - settings.beta) * now;
+  }
+  const double unit = yardstick(settings, layers);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    AdaptiveLayer& layer = layers[l];
+    guard_fp16(settings, layer, window.layers[l]);
+    if (unit <= 0) continue;
+    const double value = layer.spread / unit;
+    layer.wish = by_variance(settings, layer.level, value);
+    layer.why_wish = fmt::format("gradient variance is {:.3g}{}", value,
+                                 settings.relative ? " times the median layer's" : "");
+  }
+}
+
+void weigh_curvature(const AdaptiveSettings& settings, std::span<AdaptiveLayer> layers,
+                     std::span<const double> lambda, double rate) {
+  TRI_CHECK(lambda.size() == layers.size(), "{} and {} layers", lambda.size(), layers.size());
+  const double edge = rate > 0 ? 2 / rate : std::numeric_limits<double>::infinity();
+  const double tau = settings.tau_curv.value_or(edge);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    AdaptiveLayer& layer = layers[l];
+    if (lambda[l] > tau) {
+      layer.calm = 0;
+      if (!layer.curved) {
+        layer.why_must = fmt::format("curvature {:.3g} is above {:.3g}", lambda[l], tau);
+      }
+      layer.curved = true;
+    } else if (layer.curved) {
+      layer.calm = lambda[l] < settings.calm_share * tau ? layer.calm + 1 : 0;
+      if (layer.calm < settings.calm_estimates) continue;
+      layer.curved = false;
+      layer.calm = 0;
+      layer.why_must = fmt::format("curvature fell to {:.3g}, below {:.3g}", lambda[l], tau);
+    }
+  }
+}
+
+bool raise_floor(AdaptiveLayer& layer, std::string why) {
+  const Level from = std::max(layer.level, layer.floor);
+  if (from == Level::kFp32) return false;
+  layer.floor = static_cast<Level>(static_cast<int>(from) + 1);
+  layer.why_must = std::move(why);
+  return true;
+}
+
+double guard_scale(double amax, double scale) {
+  if (!(amax > 0) || !std::isfinite(amax)) return scale;
+  const int now = std::ilogb(amax * scale);
+  if (now >= kLeast && now <= kMost) return scale;
+  // Both the scale and its inverse stay ordinary numbers of fp32.
+  return std::ldexp(1.0, std::clamp(kAim - std::ilogb(amax), -120, 120));
+}
+
+}  // namespace tri::control

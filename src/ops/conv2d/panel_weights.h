@@ -1,0 +1,22 @@
+#pragma once
+// Room: ops. One panel of dense weights as fp32, for kernels that gather: as it lies for the
+// forward pass, turned round for the way back.
+#include <cstdint>
+#include <vector>
+
+#include "ops/conv2d/conv_geometry.h"
+#include "ops/rows/weights.h"
+
+namespace tri::ops {
+
+// 16 output channels, [tap][input channel][16]. `scratch`, room for a panel, is used where the
+// weights cannot be read in place.
+const float* forward_panel(const ConvGeometry& geometry, const Weights& weights, int64_t group,
+                           int64_t panel, float* scratch) noexcept;
+
+// 16 input channels, [tap from the last][output channel][16], in `scratch`. Taps that are not
+// `used`, in the order of the result, are left out; null: all are.
+const float* backward_panel(const ConvGeometry& geometry, const Weights& weights, int64_t group,
+                            int64_t panel, const std::vector<bool>* used, float* scratch) noexcept;
+
+}  // namespace tri::ops

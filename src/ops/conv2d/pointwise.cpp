@@ -1,0 +1,116 @@
+#include "ops/conv2d/pointwise.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/conv2d/panel_weights.h"
+
+namespace tri::ops {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Gradients of a tile stay in L2 while the panels of weights stream past them; a few tiles to each
+// unit keep uneven cores busy. Whole sixes fill the register kernel.
+constexpr int64_t kBlockFloats = 48 * 1024;
+constexpr int64_t kMostPositions = 96, kSix = 6;
+// Results that cannot go straight to their tensor wait for it in so many panels.
+constexpr int64_t kResultPanels = 8;
+constexpr int64_t kResultWidth = kResultPanels * kPanel;
+
+}  // namespace
+
+bool is_pointwise(const ConvGeometry& g) {
+  return g.taps() == 1 && g.stride_h == 1 && g.stride_w == 1 && g.padding_h == 0 &&
+         g.padding_w == 0 && g.groups == 1;
+}
+
+PointwisePlan::PointwisePlan(const OuterPlan& outer)
+    : panels(ceil_div(outer.geometry.in.c, kPanel)),
+      block(std::clamp<int64_t>(kBlockFloats / outer.geometry.out.c / kSix * kSix, kSix,
+                                kMostPositions)),
+      blocks(ceil_div(outer.unit_g, block)) {
+  TRI_CHECK(is_pointwise(outer.geometry));
+  for (int64_t q = 0; q < outer.out_panels; ++q)
+    segments.push_back({static_cast<int32_t>(q * outer.gradient_stride()),
+                        static_cast<int32_t>(q * kPanel),
+                        static_cast<int32_t>(std::min(kPanel, outer.geometry.out.c - q * kPanel))});
+}
+
+size_t PointwisePlan::shared_bytes(const OuterPlan& outer) const {
+  return static_cast<size_t>(panels * outer.geometry.out.c * kPanel) * sizeof(float);
+}
+
+size_t PointwisePlan::worker_bytes() const {
+  return static_cast<size_t>(block * kResultWidth) * sizeof(float) +
+         static_cast<size_t>(ceil_div(block * int64_t{sizeof(RowRef)}, 64) * 64);
+}
+
+PointwiseData::PointwiseData(const OuterPlan& outer, const PointwisePlan& plan,
+                             const Weights& weights, const Sink& dst, std::byte* scratch,
+                             base::ThreadPool& pool)
+    : outer_(outer),
+      plan_(plan),
+      dst_(dst),
+      turned_(reinterpret_cast<float*>(scratch)),
+      workers_(scratch + plan.shared_bytes(outer)),
+      pool_(pool) {
+  pool_.run(static_cast<size_t>(plan_.panels), [&](size_t q, size_t) {
+    const auto panel = static_cast<int64_t>(q);
+    backward_panel(outer_.geometry, weights, 0, panel, nullptr,
+                   turned_ + panel * outer_.geometry.out.c * kPanel);
+  });
+}
+
+void PointwiseData::read(const float* chunk, size_t first, size_t count) noexcept {
+  const auto blocks = static_cast<size_t>(plan_.blocks);
+  pool_.run(count * blocks, [&](size_t index, size_t worker) {
+    tile(chunk, index / blocks, outer_.units[first + index / blocks],
+         static_cast<int64_t>(index % blocks) * plan_.block,
+         workers_ + worker * plan_.worker_bytes());
+  });
+}
+
+// Positions [begin, begin + block) of a unit, counted sample by sample.
+void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin,
+                         std::byte* memory) {
+  const Shape &in = outer_.geometry.in, &out = outer_.geometry.out;
+  const int64_t pixels = unit.out_rows * out.w;
+  const int64_t end = std::min(unit.samples * pixels, begin + plan_.block);
+  if (begin >= end) return;
+  auto* results = reinterpret_cast<float*>(memory);
+  auto* rows = reinterpret_cast<RowRef*>(results + plan_.block * kResultWidth);
+  const bool direct = dst_.direct() && in.c % kPanel == 0;
+  const int64_t first_pixel = unit.out_row * out.w;
+  const auto place = [&](int64_t sample, int64_t pixel) {
+    return ((unit.sample + sample) * dst_.pixels + first_pixel + pixel) * dst_.row_stride;
+  };
+  const int64_t origin = direct ? place(begin / pixels, begin % pixels) : 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t sample = i / pixels, pixel = i % pixels;
+    const int64_t to = direct ? place(sample, pixel) - origin : (i - begin) * kResultWidth;
+    rows[i - begin] = {static_cast<int32_t>((pixel * unit.samples + sample) * kPanel),
+                       static_cast<int32_t>(to)};
+  }
+  const RowClass all{0, static_cast<int32_t>(end - begin), 0,
+                     static_cast<int32_t>(plan_.segments.size())};
+  const float* gradient = outer_.packed_gradient(chunk, index);
+  for (int64_t q = 0; q < plan_.panels; ++q) {
+    float* to = direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
+                       : results + q % kResultPanels * kPanel;
+    panel_tile({gradient, turned_ + q * out.c * kPanel, nullptr, to, rows, plan_.segments.data(),
+                &all, 1});
+    if (direct || (q % kResultPanels != kResultPanels - 1 && q + 1 < plan_.panels)) continue;
+    const int64_t channel = q / kResultPanels * kResultWidth;
+    const int64_t channels = std::min(kResultWidth, in.c - channel);
+    for (int64_t i = begin; i < end;) {
+      const int64_t some = std::min(end - i, pixels - i % pixels);
+      counts_.add(store_rows(
+          dst_, {unit.sample + i / pixels, first_pixel + i % pixels, some, channel, channels},
+          results + (i - begin) * kResultWidth, kResultWidth));
+      i += some;
+    }
+  }
+}
+
+}  // namespace tri::ops

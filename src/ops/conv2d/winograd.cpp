@@ -1,0 +1,241 @@
+#include "ops/conv2d/winograd.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/conv2d/panel_weights.h"
+#include "ops/conv2d/winograd_kernel.h"
+#include "ops/rows/counts.h"
+
+namespace tri::ops {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Transformed sources of a tile: half of a 512 KiB L2, beside the weights of a panel.
+constexpr int64_t kTileFloats = 64 * 1024;
+// Fewer patches would read the weights too often.
+constexpr int64_t kLeastPatches = 16;
+// Enough for uneven cores.
+constexpr int64_t kWantedTiles = 16;
+// Keeps the 16 streams of one patch out of one set of L1.
+constexpr int64_t kSkew = 16;
+
+// Sizes of one worker's scratch in floats. A block is the part of src under a tile's patches of one
+// sample, padding included.
+struct Sizes {
+  explicit Sizes(const WinogradPlan& p)
+      : block_columns(2 * p.patches_w + 2),
+        block((2 * p.tile_lines + 2) * block_columns * p.src.c),
+        source_stride(p.tile_patches() * p.src.c + kSkew),
+        // A panel of weights is made ready here, before there are sources.
+        source(std::max(kFrequencies * source_stride, p.geometry.taps() * p.src.c * kPanel)),
+        sums_stride(p.tile_patches() * kPanel + kSkew),
+        sums(kFrequencies * sums_stride),
+        results(4 * p.tile_patches() * p.tile_panels * kPanel),
+        rows(2 * p.tile_patches()) {}
+  int64_t block_columns;
+  int64_t block;
+  int64_t source_stride, source;  // of one frequency, of all
+  int64_t sums_stride, sums;
+  int64_t results, rows;
+};
+
+size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
+
+struct Workspace {
+  Workspace(const Sizes& size, std::byte* memory) {
+    const auto take = [&memory](int64_t floats) {
+      auto* part = reinterpret_cast<float*>(memory);
+      memory += padded_bytes(floats);
+      return part;
+    };
+    block = take(size.block);
+    source = take(size.source);
+    sums = take(size.sums);
+    results = take(size.results);
+    rows = reinterpret_cast<RowRef*>(memory);
+  }
+  float* block;    // [line][column][src channel]
+  float* source;   // [frequency][patch][src channel]
+  float* sums;     // [frequency][patch][16]
+  float* results;  // [sample][line][column][channels of the tile's panels]
+  RowRef* rows;
+};
+
+// Half-open ranges of panels, lines of patches and samples.
+struct Tile {
+  Tile(const WinogradPlan& p, size_t index) {
+    auto rest = static_cast<int64_t>(index);
+    const auto cut = [&rest](int64_t whole, int64_t part, int64_t& begin, int64_t& end) {
+      const int64_t pieces = ceil_div(whole, part);
+      begin = rest % pieces * part;
+      end = std::min(whole, begin + part);
+      rest /= pieces;
+    };
+    cut(p.panels, p.tile_panels, panel_begin, panel_end);
+    cut(p.patches_h, p.tile_lines, line_begin, line_end);
+    cut(p.samples, p.tile_samples, n_begin, n_end);
+  }
+  int64_t panel_begin, panel_end, line_begin, line_end, n_begin, n_end;
+};
+
+// Fills `block` with one sample's rows under the tile and zeros where there are none.
+template <class Load>
+void load_block(const WinogradPlan& p, const Tile& t, int64_t sample, int64_t columns, Load load,
+                float* block) {
+  const int64_t channels = p.src.c, lines = 2 * (t.line_end - t.line_begin) + 2;
+  const int64_t left = p.padding_w, right = left + p.src.w;
+  for (int64_t i = 0; i < lines; ++i) {
+    const int64_t y = 2 * t.line_begin + i - p.padding_h;
+    float* line = block + i * columns * channels;
+    if (y < 0 || y >= p.src.h) {
+      std::fill_n(line, columns * channels, 0.0f);
+      continue;
+    }
+    std::fill_n(line, left * channels, 0.0f);
+    load(RowRange{sample, y * p.src.w, p.src.w, 0, channels}, line + left * channels);
+    std::fill(line + right * channels, line + columns * channels, 0.0f);
+  }
+}
+
+template <class Load, class Panel>
+StoreCounts run(const WinogradPlan& p, Load load, Panel panel, const float* bias, const Sink& sink,
+                std::byte* scratch, base::ThreadPool& pool) {
+  auto* weights = reinterpret_cast<float*>(scratch);
+  std::byte* workers = scratch + p.shared_bytes();
+  const size_t worker_bytes = p.worker_bytes();
+  const Sizes size(p);
+  const int64_t channels = p.src.c, frequency_floats = channels * kPanel;
+  pool.run(static_cast<size_t>(p.panels), [&](size_t q, size_t worker) {
+    const Workspace work(size, workers + worker * worker_bytes);
+    const auto index = static_cast<int64_t>(q);
+    winograd_weights(panel(index, work.source), frequency_floats,
+                     weights + index * kFrequencies * frequency_floats);
+  });
+
+  const bool direct = sink.direct() && p.dst.c % kPanel == 0;
+  const Segment segment{0, 0, static_cast<int32_t>(channels)};
+  CountSum counted;
+  pool.run(p.tiles(), [&](size_t index, size_t worker) {
+    const Tile t(p, index);
+    const Workspace work(size, workers + worker * worker_bytes);
+    const int64_t lines = t.line_end - t.line_begin, patches = lines * p.patches_w;
+    int32_t row = 0;
+    for (int64_t n = t.n_begin; n < t.n_end; ++n) {
+      load_block(p, t, n, size.block_columns, load, work.block);
+      const int64_t block_line = size.block_columns * channels;
+      for (int64_t i = 0; i < lines; ++i)
+        winograd_source(work.block + 2 * i * block_line, block_line, channels, p.patches_w,
+                        work.source + ((n - t.n_begin) * patches + i * p.patches_w) * channels,
+                        size.source_stride);
+      for (int64_t i = 0; i < patches; ++i, ++row)
+        work.rows[row] = {static_cast<int32_t>(row * channels), static_cast<int32_t>(row * kPanel)};
+    }
+
+    const int64_t width = (t.panel_end - t.panel_begin) * kPanel;
+    const int64_t first_y = 2 * t.line_begin, end_y = std::min(p.dst.h, 2 * t.line_end);
+    const int64_t pixels = (end_y - first_y) * p.dst.w;
+    float* results = work.results;
+    int64_t pixel = width, sample = pixels * width;
+    if (direct) {
+      results = static_cast<float*>(sink.data) +
+                (t.n_begin * sink.pixels + first_y * p.dst.w) * sink.row_stride +
+                t.panel_begin * kPanel;
+      pixel = sink.row_stride;
+      sample = sink.pixels * sink.row_stride;
+    }
+    const RowClass all{0, row, 0, 1};
+    for (int64_t q = t.panel_begin; q < t.panel_end; ++q) {
+      for (int64_t f = 0; f < kFrequencies; ++f)
+        panel_tile({work.source + f * size.source_stride,
+                    weights + (q * kFrequencies + f) * frequency_floats, nullptr,
+                    work.sums + f * size.sums_stride, work.rows, &segment, &all, 1});
+      for (int64_t n = 0; n < t.n_end - t.n_begin; ++n)
+        for (int64_t i = 0; i < lines; ++i)
+          winograd_result(
+              {work.sums + (n * patches + i * p.patches_w) * kPanel, size.sums_stride,
+               bias == nullptr ? nullptr : bias + q * kPanel,
+               results + n * sample + 2 * i * p.dst.w * pixel + (q - t.panel_begin) * kPanel,
+               p.dst.w * pixel, pixel, std::min<int64_t>(2, end_y - first_y - 2 * i), p.dst.w});
+    }
+    if (direct) return;
+    const int64_t first = t.panel_begin * kPanel, used = std::min(width, p.dst.c - first);
+    for (int64_t n = t.n_begin; n < t.n_end; ++n)
+      counted.add(store_rows(sink, {n, first_y * p.dst.w, pixels, first, used},
+                             results + (n - t.n_begin) * sample, width));
+  });
+  return counted.total();
+}
+
+}  // namespace
+
+bool suits_winograd(const ConvGeometry& g) {
+  constexpr int64_t kLeastMap = 8, kLeastChannels = 32, kKernel = 3;
+  const bool form = g.kernel_h == kKernel && g.kernel_w == kKernel && g.stride_h == 1 &&
+                    g.stride_w == 1 && g.padding_h < kKernel && g.padding_w < kKernel &&
+                    g.groups == 1;
+  return form && std::min({g.in.h, g.in.w, g.out.h, g.out.w}) >= kLeastMap &&
+         std::min(g.in.c, g.out.c) >= kLeastChannels;
+}
+
+WinogradPlan::WinogradPlan(const ConvGeometry& g, Direction dir, int64_t n)
+    : geometry(g), direction(dir), samples(n) {
+  TRI_CHECK(suits_winograd(g), "in = {}, out = {}", g.in.text(), g.out.text());
+  const bool forward = direction == Direction::kForward;
+  src = forward ? g.in : g.out;
+  dst = forward ? g.out : g.in;
+  padding_h = forward ? g.padding_h : g.kernel_h - 1 - g.padding_h;
+  padding_w = forward ? g.padding_w : g.kernel_w - 1 - g.padding_w;
+  panels = ceil_div(dst.c, kPanel);
+  patches_h = ceil_div(dst.h, 2);
+  patches_w = ceil_div(dst.w, 2);
+  const int64_t wanted = std::max(kLeastPatches, kTileFloats / (kFrequencies * src.c));
+  const int64_t most = std::clamp<int64_t>(wanted / patches_w, 1, patches_h);
+  tile_lines = ceil_div(patches_h, ceil_div(patches_h, most));
+  tile_samples =
+      tile_lines < patches_h ? 1 : std::clamp<int64_t>(wanted / (patches_h * patches_w), 1, n);
+  const int64_t cut = ceil_div(n, tile_samples) * ceil_div(patches_h, tile_lines);
+  tile_panels = ceil_div(panels, std::clamp<int64_t>(kWantedTiles / cut, 1, panels));
+}
+
+size_t WinogradPlan::tiles() const {
+  return static_cast<size_t>(ceil_div(samples, tile_samples) * ceil_div(patches_h, tile_lines) *
+                             ceil_div(panels, tile_panels));
+}
+
+size_t WinogradPlan::shared_bytes() const {
+  return padded_bytes(panels * kFrequencies * src.c * kPanel);
+}
+
+size_t WinogradPlan::worker_bytes() const {
+  const Sizes size(*this);
+  return padded_bytes(size.block) + padded_bytes(size.source) + padded_bytes(size.sums) +
+         padded_bytes(size.results) + padded_bytes(size.rows);
+}
+
+StoreCounts conv_forward(const WinogradPlan& plan, const Source& src, const Weights& weights,
+                         const float* bias, const Sink& dst, std::byte* scratch,
+                         base::ThreadPool& pool) noexcept {
+  TRI_CHECK(plan.direction == Direction::kForward);
+  return run(
+      plan, [&](const RowRange& range, float* to) { load_rows(src, range, to, plan.src.c); },
+      [&](int64_t panel, float* memory) {
+        return forward_panel(plan.geometry, weights, 0, panel, memory);
+      },
+      bias, dst, scratch, pool);
+}
+
+StoreCounts conv_backward_data(const WinogradPlan& plan, const GradSource& src,
+                               const Weights& weights, const Sink& dst, std::byte* scratch,
+                               base::ThreadPool& pool) noexcept {
+  TRI_CHECK(plan.direction == Direction::kBackwardData);
+  return run(
+      plan, [&](const RowRange& range, float* to) { load_grad_rows(src, range, to, plan.src.c); },
+      [&](int64_t panel, float* memory) {
+        return backward_panel(plan.geometry, weights, 0, panel, nullptr, memory);
+      },
+      nullptr, dst, scratch, pool);
+}
+
+}  // namespace tri::ops

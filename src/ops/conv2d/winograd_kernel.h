@@ -1,0 +1,32 @@
+#pragma once
+// Room: ops. The three transforms of Winograd's F(2x2, 3x3), channels in vector lanes, all fp32. A
+// tile of 2 x 2 results comes from a patch of 4 x 4 sources: both patch and filter become 16
+// numbers each, one per frequency, that meet in 16 products instead of 36.
+#include <cstdint>
+
+namespace tri::ops {
+
+inline constexpr int64_t kFrequencies = 16;
+
+// dst[frequency][i] = G g G^T of the filter panel[tap][i], for all i < floats.
+void winograd_weights(const float* panel, int64_t floats, float* dst) noexcept;
+
+// `tiles` neighbouring patches, two pixels apart. src: the first pixel of the first patch, pixels
+// of `channels` numbers, lines `line` floats apart. dst[frequency * stride + tile * channels + c].
+void winograd_source(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
+                     int64_t stride) noexcept;
+
+// Sixteen channels of a line of tiles: sums[frequency * stride + tile * 16 + c] become the results
+// of `rows` (1 or 2) lines of `width` pixels, 2 * tiles - 1 <= width <= 2 * tiles; strides in
+// floats. `bias` is (16) or null.
+struct WinogradResult {
+  const float* sums;
+  int64_t stride;
+  const float* bias;
+  float* dst;
+  int64_t line, pixel;
+  int64_t rows, width;
+};
+void winograd_result(const WinogradResult& result) noexcept;
+
+}  // namespace tri::ops

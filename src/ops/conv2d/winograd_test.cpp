@@ -1,0 +1,239 @@
+#include "ops/conv2d/winograd.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+#include "ops/conv2d/conv_ref.h"
+#include "ops/conv2d/gather_conv.h"
+#include "simd/convert.h"
+#include "simd/target.h"
+
+namespace tri::ops {
+namespace {
+
+struct Case {
+  std::string name;
+  Shape in;
+  int64_t out, padding, samples;
+};
+
+// Odd maps end in half a patch, odd channels in part of a panel.
+const std::vector<Case> kCases = {
+    {"even", {8, 8, 32}, 32, 1, 3},       {"odd_map", {9, 11, 33}, 51, 1, 4},
+    {"unpadded", {10, 11, 40}, 32, 0, 2}, {"wide_padding", {8, 9, 32}, 49, 2, 2},
+    {"wide", {8, 39, 36}, 34, 1, 1},      {"many", {8, 8, 34}, 32, 1, 23},
+    {"strips", {31, 33, 64}, 32, 1, 1},
+};
+
+ConvGeometry geometry_of(const Case& c) {
+  const int64_t shrink = 2 * c.padding - 2;
+  return {c.in, {c.in.h + shrink, c.in.w + shrink, c.out}, 3, 3, 1, 1, c.padding, c.padding, 1};
+}
+
+std::vector<float> draws(uint64_t seed, int64_t count) {
+  base::Stream stream(seed, base::Purpose::kInit);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values) v = 2.0f * stream.uniform() - 1.0f;
+  return values;
+}
+
+// Note [Error of Winograd]. Every result is A^T [sum over C channels of (G g G^T)(B^T d B)] A. Each
+// number that enters the final sum has passed at most 2 roundings in B^T d B (one addition per
+// axis), 4 in G g G^T, 1 in its product without FMA, C in the sum, 4 in A^T . A and 1 at the bias.
+// So a result is off by at most gamma(C + 12) times the same expression on absolute values, with
+// gamma(n) = n u / (1 - n u) and u = 2^-24. Its absolute values are up to 64 / 9 of those of the
+// sum over taps, which in turn has 9 C roundings: both bounds are of one size.
+using Matrix = std::array<std::array<double, 4>, 4>;
+constexpr double kSource[4][4] = {{1, 0, 1, 0}, {0, 1, 1, 0}, {0, 1, 1, 0}, {0, 1, 0, 1}};
+constexpr double kFilter[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, .5, .5}, {0, 0, 1}};
+constexpr double kResult[2][4] = {{1, 1, 1, 0}, {0, 1, 1, 1}};
+
+template <size_t kIn, class At>
+Matrix both_axes(const double (&axis)[4][kIn], At at) {
+  Matrix out{};
+  for (size_t y = 0; y < 4; ++y)
+    for (size_t x = 0; x < 4; ++x)
+      for (size_t i = 0; i < kIn; ++i)
+        for (size_t j = 0; j < kIn; ++j) out[y][x] += axis[y][i] * axis[x][j] * at(i, j);
+  return out;
+}
+
+struct Problem {
+  Shape src, dst;
+  int64_t padding, samples;
+  const std::vector<float>& x;
+  std::vector<float> filters;  // (dst channel, src channel, 3, 3)
+};
+
+// What each result may be off by.
+std::vector<double> bounds(const Problem& p) {
+  const double steps = static_cast<double>(p.src.c + 12) * 0x1p-24;
+  const double gamma = steps / (1 - steps);
+  std::vector<Matrix> filters;
+  for (int64_t f = 0; f < p.dst.c * p.src.c; ++f)
+    filters.push_back(both_axes(kFilter, [&](size_t i, size_t j) {
+      return std::fabs(double{p.filters[static_cast<size_t>(f) * 9 + i * 3 + j]});
+    }));
+  std::vector<double> out(static_cast<size_t>(p.samples * p.dst.elements()), 1e-30);
+  for (int64_t n = 0; n < p.samples; ++n) {
+    for (int64_t y = 0; y < p.dst.h; y += 2) {
+      for (int64_t x = 0; x < p.dst.w; x += 2) {
+        for (int64_t c = 0; c < p.src.c; ++c) {
+          const Matrix patch = both_axes(kSource, [&](size_t i, size_t j) {
+            const int64_t sy = y + static_cast<int64_t>(i) - p.padding;
+            const int64_t sx = x + static_cast<int64_t>(j) - p.padding;
+            if (sy < 0 || sy >= p.src.h || sx < 0 || sx >= p.src.w) return 0.0;
+            const int64_t at = ((n * p.src.h + sy) * p.src.w + sx) * p.src.c + c;
+            return std::fabs(double{p.x[static_cast<size_t>(at)]});
+          });
+          for (int64_t k = 0; k < p.dst.c; ++k) {
+            const Matrix& filter = filters[static_cast<size_t>(k * p.src.c + c)];
+            for (size_t a = 0; a < 4; ++a) {
+              const int64_t ry = y + static_cast<int64_t>(a / 2);
+              const int64_t rx = x + static_cast<int64_t>(a % 2);
+              if (ry >= p.dst.h || rx >= p.dst.w) continue;
+              double sum = 0;
+              for (size_t i = 0; i < 4; ++i)
+                for (size_t j = 0; j < 4; ++j)
+                  sum += kResult[a / 2][i] * kResult[a % 2][j] * filter[i][j] * patch[i][j];
+              out[static_cast<size_t>(((n * p.dst.h + ry) * p.dst.w + rx) * p.dst.c + k)] +=
+                  gamma * sum;
+            }
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+class WinogradTest : public testing::TestWithParam<Case> {
+ protected:
+  WinogradTest() : g(geometry_of(GetParam())), n(GetParam().samples) {
+    x = draws(1, n * g.in.elements());
+    dy = draws(2, n * g.out.elements());
+    oihw = draws(3, g.out.c * g.in.c * g.taps());
+    bias = draws(4, g.out.c);
+    bias.resize(bias.size() + 2 * kPanel);
+    panels.resize(static_cast<size_t>(g.weight_count()));
+    pack_weights(g, oihw.data(), panels.data());
+    input.stored = {x.data(), Format::kF32, g.in.c, g.in.c, g.in.pixels()};
+    grad.grad = {dy.data(), Format::kF32, g.out.c, g.out.c, g.out.pixels()};
+  }
+  std::vector<float> forward(base::ThreadPool& pool, const Source& src) {
+    const WinogradPlan plan(g, Direction::kForward, n);
+    std::vector<std::byte> scratch(plan.scratch_bytes(pool.threads()));
+    std::vector<float> y(static_cast<size_t>(n * g.out.elements()), NAN);
+    conv_forward(plan, src, {panels.data()}, bias.data(), sink(y, g.out), scratch.data(), pool);
+    return y;
+  }
+  std::vector<float> backward(base::ThreadPool& pool, bool accumulate = false) {
+    const WinogradPlan plan(g, Direction::kBackwardData, n);
+    std::vector<std::byte> scratch(plan.scratch_bytes(pool.threads()));
+    std::vector<float> dx(static_cast<size_t>(n * g.in.elements()), accumulate ? 1.0f : NAN);
+    Sink to = sink(dx, g.in);
+    to.accumulate = accumulate;
+    conv_backward_data(plan, grad, {panels.data()}, to, scratch.data(), pool);
+    return dx;
+  }
+  static Sink sink(std::vector<float>& to, const Shape& s) {
+    return {to.data(), Format::kF32, s.c, s.c, s.pixels()};
+  }
+  ConvGeometry g;
+  int64_t n;
+  std::vector<float> x, dy, oihw, bias, panels;
+  Source input;
+  GradSource grad;
+};
+
+TEST_P(WinogradTest, stays_within_its_bound_on_every_target) {
+  ASSERT_TRUE(suits_winograd(g));
+  std::vector<double> y(static_cast<size_t>(n * g.out.elements())), dx(x.size());
+  reference::conv_forward(g, n, x.data(), oihw.data(), bias.data(), y.data());
+  reference::conv_backward_data(g, n, dy.data(), oihw.data(), dx.data());
+  std::vector<float> turned(oihw.size());  // (in, out, 3, 3), taps backwards
+  for (int64_t o = 0; o < g.out.c; ++o)
+    for (int64_t i = 0; i < g.in.c; ++i)
+      for (int64_t t = 0; t < 9; ++t)
+        turned[static_cast<size_t>((i * g.out.c + o) * 9 + 8 - t)] =
+            oihw[static_cast<size_t>((o * g.in.c + i) * 9 + t)];
+  const auto y_bounds = bounds({g.in, g.out, g.padding_h, n, x, oihw});
+  const auto dx_bounds = bounds({g.out, g.in, 2 - g.padding_h, n, dy, turned});
+  base::ThreadPool pool(2);
+  for (const std::string_view target : simd::runnable_targets()) {
+    ASSERT_TRUE(simd::force_target(target));
+    const auto got_y = forward(pool, input), got_dx = backward(pool);
+    for (size_t i = 0; i < y.size(); ++i)
+      ASSERT_NEAR(y[i], double{got_y[i]}, y_bounds[i] + 0x1p-24) << target << " forward at " << i;
+    for (size_t i = 0; i < dx.size(); ++i)
+      ASSERT_NEAR(dx[i], double{got_dx[i]}, dx_bounds[i]) << target << " backward at " << i;
+  }
+  ASSERT_TRUE(simd::force_target("auto"));
+}
+
+TEST_P(WinogradTest, same_bits_for_any_number_of_threads) {
+  base::ThreadPool one(1);
+  const auto y = forward(one, input), dx = backward(one);
+  for (const size_t threads : {2, 3, 8}) {
+    base::ThreadPool pool(threads);
+    EXPECT_EQ(y, forward(pool, input));
+    EXPECT_EQ(dx, backward(pool));
+  }
+}
+
+TEST_P(WinogradTest, a_part_of_the_batch_has_the_bits_of_the_whole) {
+  base::ThreadPool pool(2);
+  const auto whole = forward(pool, input);
+  n = 1;
+  const auto first = forward(pool, input);
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), whole.begin()));
+}
+
+TEST_P(WinogradTest, reads_any_format_and_adds_to_what_is_there) {
+  base::ThreadPool pool(2);
+  for (const Format format : {Format::kBf16, Format::kF16, Format::kF8e5}) {
+    std::vector<std::byte> narrow(x.size() * numeric::storage_bytes(format));
+    std::vector<float> rounded(x.size());
+    simd::encode(format, x.data(), narrow.data(), x.size());
+    simd::decode(format, narrow.data(), rounded.data(), x.size());
+    Source stored = input, same = input;
+    stored.stored.data = narrow.data();
+    stored.stored.format = format;
+    same.stored.data = rounded.data();
+    stored.activation = same.activation = Activation::kRelu;
+    EXPECT_EQ(forward(pool, stored), forward(pool, same)) << numeric::spec(format).name;
+  }
+  const auto dx = backward(pool), more = backward(pool, true);
+  for (size_t i = 0; i < dx.size(); ++i) ASSERT_EQ(more[i], 1.0f + dx[i]);
+}
+
+INSTANTIATE_TEST_SUITE_P(shapes, WinogradTest, testing::ValuesIn(kCases),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(winograd_choice, takes_3x3_of_stride_1_on_maps_from_8x8_with_32_channels) {
+  const ConvGeometry good{{8, 8, 32}, {8, 8, 32}, 3, 3, 1, 1, 1, 1, 1};
+  EXPECT_TRUE(suits_winograd(good));
+  ConvGeometry other = good;
+  other.stride_h = 2;
+  EXPECT_FALSE(suits_winograd(other));
+  other = good;
+  other.in.h = 7;
+  EXPECT_FALSE(suits_winograd(other));
+  other = good;
+  other.groups = 2;
+  EXPECT_FALSE(suits_winograd(other));
+  other = good;
+  other.in.c = 31;
+  EXPECT_FALSE(suits_winograd(other));
+  other = good;
+  other.kernel_w = 1;
+  EXPECT_FALSE(suits_winograd(other));
+}
+
+}  // namespace
+}  // namespace tri::ops

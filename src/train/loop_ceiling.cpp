@@ -1,0 +1,41 @@
+// The training loop's part that lives below a ceiling which others move.
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "train/training_loop.h"
+
+namespace tri::train {
+
+uint64_t TrainingLoop::process_peak() const {
+  return std::max<uint64_t>(peak_before_, memory::Probes().peak_resident().bytes.value_or(0));
+}
+
+Result<void> TrainingLoop::follow_ceiling() {
+  const std::optional<CeilingMove> move = watch_.poll(base::now_ns());
+  if (!move) return {};
+  const int64_t samples = parts_.engine.spec().samples;
+  TRI_ASSIGN(metrics::Fields event, steering_.move_ceiling(move->bytes, move->reason));
+  TRI_TRY(write(metrics::EventKind::kControl, std::move(event)));
+  if (parts_.engine.spec().samples != samples) free_ring();
+  malloc_trim(0);
+  // From here on the peak that counts is the one below the new ceiling.
+  peak_before_ = process_peak();
+  (void)memory::Probes()
+      .reset_peak_resident();  // refused in some containers: then the old one stays
+  const uint64_t needs = parts_.pricing.bytes_now();
+  if (needs <= move->bytes) {
+    parts_.panel.note(fmt::format("memory ceiling {} ({}): batch {}",
+                                  base::format_bytes(move->bytes), move->reason,
+                                  state_.control.batch));
+    return {};
+  }
+  return warn(
+      fmt::format("a ceiling of {} ({}) is below the {} that the smallest step of this run "
+                  "needs; it goes on with those",
+                  base::format_bytes(move->bytes), move->reason, base::format_bytes(needs)));
+}
+
+}  // namespace tri::train

@@ -1,0 +1,156 @@
+#include "train/steering.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/bytes.h"
+#include "train/control_codec.h"
+#include "train/engine_options.h"
+#include "train/governing.h"
+
+namespace tri::train {
+
+Steering::Steering(const Config& config, const control::Governor& governor,
+                   const StepPricing& pricing, exec::Engine& engine, RunState& state)
+    : config_(config), governor_(governor), pricing_(pricing), engine_(engine), state_(state) {
+  std::ranges::fill(engine_.hypers(), hyper_of(config_));
+  const exec::Parameters& parameters = engine_.parameters();
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto node = static_cast<size_t>(parameters.slot(p).node);
+    layer_of_.push_back(engine_.model().nodes[node].layer);
+  }
+  set_scales(governor_.current(state_.control));
+}
+
+void Steering::set_scales(const control::Decision& decision) {
+  for (size_t l = 0; l < decision.scales.size(); ++l) {
+    engine_.scales()[l] = {static_cast<float>(decision.scales[l].y),
+                           static_cast<float>(decision.scales[l].gy)};
+  }
+}
+
+void Steering::set_rates(double rate) {
+  // Clipping by the norm of the step before; other ways are the engine's own.
+  const bool clips = config_.clip && engine_.spec().clip == exec::Clip::kNone;
+  const double norm = state_.gradient_norm;
+  const double shrink = clips && norm > *config_.clip ? *config_.clip / norm : 1;
+  const std::span<optim::Hyper> hypers = engine_.hypers();
+  for (size_t p = 0; p < hypers.size(); ++p) {
+    const int layer = layer_of_[p];
+    const double factor =
+        layer < 0 ? 1 : governor_.step_factor(state_.control, static_cast<size_t>(layer), rate);
+    hypers[p].lr = rate * factor;
+    hypers[p].grad_scale = shrink;
+  }
+}
+
+// Where nothing can follow from a window there is no need to speak of it.
+bool Steering::decides() const {
+  using Policy = control::PrecisionPolicy;
+  const control::GovernorSettings& settings = governor_.settings();
+  return settings.precision == Policy::kAdaptive || settings.precision == Policy::kAssign ||
+         settings.batching != control::BatchPolicy::kFixed || config_.curvature != Curvature::kOff;
+}
+
+Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport& report,
+                                                          double rate) {
+  const control::PlanBytes plan = pricing_.under(state_.ceiling_bytes);
+  control::Signals signals = signals_of(engine_, report, state_.control.batch);
+  signals.step = state_.step;
+  signals.samples = state_.samples;
+  signals.rate = rate;
+  signals.used_bytes = pricing_.bytes_now();
+  signals.ceiling_bytes = state_.ceiling_bytes;
+  if (signals.failed) {
+    const int bad = report.first_bad;
+    lost_values_ = bad < 0 ? "the loss was"
+                           : fmt::format("values of layer '{}' were",
+                                         governor_.layers()[static_cast<size_t>(bad)].name);
+  } else {
+    double squares = 0;
+    for (const optim::GradStats& stats : report.gradients) squares += stats.sum_squares;
+    state_.gradient_norm = std::sqrt(squares);
+  }
+  std::vector<metrics::Fields> events;
+  control::GovernorState before = state_.control;
+  const control::Decision at_once = governor_.watch(state_.control, signals, plan);
+  if (!at_once.changes.empty() || signals.failed) {
+    TRI_ASSIGN(metrics::Fields event, apply(at_once, std::move(before), signals, true));
+    events.push_back(std::move(event));
+  }
+  diverged_ = at_once.diverged;
+  const bool due = state_.step % static_cast<uint64_t>(config_.control_every) == 0;
+  if (!due || diverged_ || !decides()) return events;
+  control::Signals& window = state_.control.window;
+  if (governor_.settings().precision == control::PrecisionPolicy::kAssign) {
+    add_weight_overflows(engine_, window);
+  }
+  window.used_bytes = pricing_.bytes_now();
+  window.batch = state_.control.batch;
+  const control::Signals seen = window;
+  before = state_.control;
+  const control::Decision decision = governor_.decide(state_.control, plan);
+  TRI_ASSIGN(metrics::Fields event, apply(decision, std::move(before), seen, false));
+  events.push_back(std::move(event));
+  return events;
+}
+
+void Steering::note_curvature(std::vector<double> lambda, std::optional<double> noise_scale) {
+  state_.control.window.lambda = std::move(lambda);
+  state_.control.window.noise_scale = noise_scale;
+}
+
+Result<metrics::Fields> Steering::move_ceiling(uint64_t bytes, const std::string& reason) {
+  const uint64_t from = std::exchange(state_.ceiling_bytes, bytes);
+  control::Signals signals;
+  signals.step = state_.step;
+  signals.samples = state_.samples;
+  signals.batch = state_.control.batch;
+  signals.used_bytes = pricing_.bytes_now();
+  signals.ceiling_bytes = bytes;
+  signals.layers.resize(governor_.layers().size());
+  control::GovernorState before = state_.control;
+  control::Decision decision =
+      governor_.react(state_.control, signals, pricing_.under(state_.ceiling_bytes));
+  decision.changes.insert(decision.changes.begin(),
+                          {"ceiling", base::format_bytes(from), base::format_bytes(bytes), reason});
+  return apply(decision, std::move(before), signals, true);
+}
+
+// A plan for which the system has no memory is not made; the governor then goes on from `before`.
+Result<metrics::Fields> Steering::apply(const control::Decision& decision,
+                                        control::GovernorState before,
+                                        const control::Signals& signals, bool urgent) {
+  const Result<void> planned = engine_.replan(
+      pricing_.spec(decision.table, decision.batch, decision.micros, state_.ceiling_bytes));
+  if (!planned && planned.error().code != ErrorCode::kDoesNotFit) {
+    return unexpected(planned.error());
+  }
+  if (!planned) {
+    before.window = state_.control.window;
+    before.rest = governor_.settings().elastic.rest_windows;
+    state_.control = std::move(before);
+    control::Decision kept = governor_.current(state_.control);
+    kept.changes = {{"plan", "", "", "not changed: " + planned.error().message}};
+    return event_fields(kept, signals, urgent);
+  }
+  set_scales(decision);
+  state_.least_batch = std::min(state_.least_batch, decision.batch);
+  state_.most_batch = std::max(state_.most_batch, decision.batch);
+  return event_fields(decision, signals, urgent);
+}
+
+control::PrecisionShares Steering::shares() const {
+  std::vector<int64_t> params;
+  int64_t others = engine_.model().parameter_elements();
+  for (const control::LayerFacts& layer : governor_.layers()) {
+    params.push_back(layer.params);
+    others -= layer.params;
+  }
+  return control::shares(governor_.current(state_.control).table, params, others);
+}
+
+}  // namespace tri::train

@@ -1,0 +1,218 @@
+// Whole runs under the governor: that they resume bit for bit, say what they do, and stay within
+// their bounds.
+#include "train/steering.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/scratch_directory.h"
+#include "tri/session.h"
+
+namespace tri::train {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class SteeringTest : public testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return folder_ / name; }
+
+  // Small enough for milliseconds; windows of 2 steps.
+  TrainOutcome run(const std::string& name, const Settings& more) {
+    Settings settings = {{"method", "triaccel"},
+                         {"curvature", "off"},
+                         {"model", "convnet"},
+                         {"width", "0.1"},
+                         {"data", "synthetic:3,9,90"},
+                         {"batch", "16"},
+                         {"ghost-batch", "8"},
+                         {"epochs", "4"},
+                         {"lr", "0.02"},
+                         {"threads", "2"},
+                         {"seed", "5"},
+                         {"memory", "2G"},
+                         {"control-every", "2"},
+                         {"out", at(name)}};
+    settings.insert(settings.end(), more.begin(), more.end());
+    ConfigBuilder builder;
+    for (const auto& [key, text] : settings) EXPECT_TRUE(builder.set(key, text)) << key;
+    const auto resolved = builder.resolve();
+    EXPECT_TRUE(resolved) << resolved.error().message;
+    const auto outcome = run_training(*resolved, {});
+    EXPECT_TRUE(outcome) << outcome.error().message;
+    return outcome.value_or({});
+  }
+
+  std::vector<Json> events(const std::string& name, std::string_view kind) const {
+    std::ifstream file(at(name) + "/metrics.jsonl");
+    std::vector<Json> all;
+    for (std::string line; std::getline(file, line);) {
+      if (Json event = Json::parse(line); event["event"] == kind) all.push_back(std::move(event));
+    }
+    return all;
+  }
+
+  std::set<std::string> changed(const std::string& name) const {
+    std::set<std::string> what;
+    for (const Json& event : events(name, "control")) {
+      for (const Json& change : event["changes"]) {
+        EXPECT_FALSE(change["reason"].get<std::string>().empty());
+        const auto word = change["what"].get<std::string>();
+        what.insert(word.substr(0, word.find(' ')));
+      }
+    }
+    return what;
+  }
+
+  // Everything that a checkpoint holds but times and the panel's numbers.
+  Json state(const std::string& name) const {
+    Json json = Json::parse(content(at(name) + "/checkpoints/last/state.json"));
+    for (const char* clock :
+         {"seconds", "train_seconds", "epoch_seconds", "images_per_second", "control_seconds"}) {
+      json.erase(clock);
+    }
+    json.erase("base_bytes");  // of this process, and with it what is in use
+    json["control"]["window"].erase("used_bytes");
+    return json;
+  }
+
+  checkpoint::ScratchDirectory folder_;
+};
+
+struct Mode {
+  const char* name;
+  Settings settings;
+};
+
+class SteeredResumeTest : public SteeringTest, public testing::WithParamInterface<Mode> {};
+
+TEST_P(SteeredResumeTest, IsExact) {
+  Settings cut = GetParam().settings;
+  run("whole", cut);
+  for (const char* steps : {"3", "6"}) {  // inside a window, and at its end
+    cut.emplace_back("max-steps", steps);
+    const std::string name = std::string("parts") + steps;
+    run(name, cut);
+    const auto outcome = resume_training(at(name), {{"max-steps", "off"}, {"threads", "1"}}, {});
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_EQ(content(at("whole") + "/checkpoints/last/" + file),
+                content(at(name) + "/checkpoints/last/" + file))
+          << file;
+    }
+    EXPECT_EQ(state("whole"), state(name));
+    cut.pop_back();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, SteeredResumeTest,
+    testing::Values(
+        // Thresholds close together, so that layers move.
+        Mode{"adaptive_elastic", {{"tau-low", "0.9"}, {"tau-high", "1.1"}, {"batch-max", "48"}}},
+        Mode{"fp16_elastic", {{"precision", "fp16"}, {"weights", "fp16+8"}, {"batch-max", "48"}}},
+        Mode{"assign_promotes",
+             {{"precision", "assign:1"}, {"assign-promote", "1e-6"}, {"batch-mode", "fixed"}}},
+        Mode{"amp_fp16", {{"method", "amp"}, {"precision", "fp16"}}},
+        Mode{"micro", {{"batch-mode", "micro"}, {"clip", "0.5"}}}),
+    [](const auto& mode) { return std::string(mode.param.name); });
+
+TEST_F(SteeringTest, AnElasticBatchGrowsToItsBoundAndSamplesStayInOrder) {
+  const Json summary = Json::parse(run("a", {{"batch-max", "40"}}).summary);
+  EXPECT_EQ(summary["batch"], (Json{{"first", 16}, {"last", 40}, {"min", 16}, {"max", 40}}));
+  EXPECT_GE(summary["decisions"], 3);
+  int64_t batch = 16;
+  for (const Json& event : events("a", "control")) {
+    for (const Json& change : event["changes"]) {
+      if (change["what"] != "batch") continue;
+      EXPECT_EQ(change["from"], std::to_string(batch));
+      batch += 8;
+      EXPECT_EQ(change["to"], std::to_string(batch));
+      EXPECT_THAT(change["reason"].get<std::string>(), HasSubstr("below 70 %"));
+    }
+  }
+  EXPECT_EQ(batch, 40);
+}
+
+TEST_F(SteeringTest, LayersMoveAndSayWhy) {
+  run("a", {{"tau-low", "0.9"}, {"tau-high", "1.1"}, {"batch-mode", "fixed"}});
+  EXPECT_EQ(changed("a"), (std::set<std::string>{"precision"}));
+  const Json summary = Json::parse(content(at("a") + "/summary.json"));
+  double sum = 0;
+  for (const auto& [format, share] : summary["precision"].items()) sum += share.get<double>();
+  EXPECT_DOUBLE_EQ(sum, 1);
+  EXPECT_GT(summary["precision"]["fp16"], 0);
+  const Json start = events("a", "start").front();
+  EXPECT_EQ(start["precision"]["conv1"]["y"], "bf16");
+}
+
+TEST_F(SteeringTest, ALossScaleThatIsTooLargeFallsAndTheRunGoesOn) {
+  // The gradient of a confident mistake is 65536 for a batch of one, which fp16 cannot hold.
+  const Json summary = Json::parse(run("a", {{"precision", "fp16"},
+                                             {"batch-mode", "fixed"},
+                                             {"batch", "1"},
+                                             {"ghost-batch", "1"},
+                                             {"epochs", "1"},
+                                             {"lr", "0.5"},
+                                             {"warmup", "0"}})
+                                       .summary);
+  EXPECT_EQ(summary["status"], "done");
+  const auto skipped = summary["skipped_steps"].get<int>();
+  EXPECT_GT(skipped, 0);
+  int fell = 0;
+  for (const Json& event : events("a", "control")) {
+    EXPECT_TRUE(event["urgent"]);
+    for (const Json& change : event["changes"]) fell += change["what"] == "loss scale";
+  }
+  EXPECT_EQ(fell, skipped);
+}
+
+TEST_F(SteeringTest, ATightCeilingStartsWithASmallerBatch) {
+  const Json free = Json::parse(run("free", {{"batch-mode", "fixed"}, {"max-steps", "1"}}).summary);
+  ASSERT_GT(free["process_peak_bytes"], 0);
+  // The least that fits is not known before; between half and double of what a free run held there
+  // is a ceiling at which the first batch does not fit and a smaller one does.
+  const auto base = free["process_peak_bytes"].get<uint64_t>();
+  bool found = false;
+  for (uint64_t ceiling = base / 2; ceiling < 2 * base && !found; ceiling += base / 64) {
+    ConfigBuilder builder;
+    const Settings settings = {{"method", "triaccel"}, {"curvature", "off"},
+                               {"model", "convnet"},   {"data", "synthetic:3,32,600"},
+                               {"batch", "256"},       {"ghost-batch", "8"},
+                               {"max-steps", "1"},     {"memory", std::to_string(ceiling)},
+                               {"threads", "1"},       {"out", at(fmt::format("b{}", ceiling))}};
+    for (const auto& [key, text] : settings) ASSERT_TRUE(builder.set(key, text)) << key;
+    const auto outcome = run_training(*builder.resolve(), {});
+    if (!outcome) {
+      EXPECT_EQ(outcome.error().code, ErrorCode::kDoesNotFit);
+      continue;
+    }
+    const Json summary = Json::parse(outcome->summary);
+    found = summary["batch"]["last"] < 256;
+    EXPECT_GE(summary["batch"]["last"], 8);
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST_F(SteeringTest, AFixedMethodDecidesNothing) {
+  const Json summary = Json::parse(run("a", {{"method", "fp32"}, {"batch-mode", "fixed"}}).summary);
+  EXPECT_EQ(summary["decisions"], 0);
+  EXPECT_TRUE(events("a", "control").empty());
+}
+
+}  // namespace
+}  // namespace tri::train

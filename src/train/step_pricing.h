@@ -1,0 +1,45 @@
+#pragma once
+// Room: train. Which step a decision means, and what the whole process then needs. In: a precision
+// table, a batch, micro-batches and a ceiling. Out: the engine's StepSpec with as little
+// recomputation as the ceiling asks for, and bytes. Takes no memory.
+#include <cstdint>
+#include <functional>
+
+#include "control/decision.h"
+#include "control/signals.h"
+#include "exec/engine.h"
+#include "tri/config.h"
+
+namespace tri::train {
+
+// What a process holds besides its engine.
+struct Besides {
+  uint64_t fixed_bytes = 0;
+  std::function<uint64_t(int64_t samples)> waiting;  // bytes of images that wait for a micro-batch
+};
+
+class StepPricing {
+ public:
+  // `engine` is asked, never changed; it and `config` outlive this.
+  StepPricing(const Config& config, const exec::Engine& engine, Besides besides)
+      : config_(&config), engine_(&engine), besides_(std::move(besides)) {}
+
+  // REQUIRES: micros divides batch.
+  exec::StepSpec spec(const control::PrecisionTable& table, int64_t batch, int64_t micros,
+                      uint64_t ceiling) const;
+
+  // Of the process; UINT64_MAX where there is no such plan.
+  uint64_t bytes(const exec::StepSpec& spec) const;
+  uint64_t bytes_now() const { return bytes(engine_->spec()); }
+
+  control::PlanBytes under(uint64_t ceiling) const;
+
+ private:
+  bool may_recompute(int64_t batch) const;
+
+  const Config* config_;
+  const exec::Engine* engine_;
+  Besides besides_;
+};
+
+}  // namespace tri::train

@@ -1,0 +1,129 @@
+"""Runs below a ceiling that somebody moves: what they hold, what they say, how they end.
+
+Usage: ceiling_test.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+MIB = 1 << 20
+RUN = ["--model", "convnet", "--data", "synthetic:4,32,2000", "--batch", "128", "--ghost-batch", "16",
+       "--epochs", "100000", "--lr", "0.02", "--curvature", "off", "--control-every", "5", "--threads", "2"]
+
+
+def triaccel(*arguments):
+    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          check=False)
+
+
+def status(pid, field):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
+
+
+class MovedCeiling(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tri-ceiling-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.run_folder = self.folder / "run"
+
+    def start(self, *more):
+        process = subprocess.Popen([PROGRAM, "train", *RUN, "--out", str(self.run_folder), *more],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def events(self, kind):
+        file = self.run_folder / "metrics.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines(True) if file.exists() else []
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in found if event["event"] == kind]
+
+    def wait_for(self, process, what, condition):
+        for _ in range(600):
+            found = condition()
+            if found:
+                return found
+            if process.poll() is not None:
+                self.fail(f"{what}: ended with {process.returncode}: {process.stderr.read()}")
+            time.sleep(0.1)
+        self.fail(f"{what}: not within a minute")
+
+    def set_memory(self, text):
+        done = triaccel("set", str(self.run_folder), f"memory={text}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def ceiling_moves(self):
+        return [change for event in self.events("control") for change in event["changes"]
+                if change["what"] == "ceiling"]
+
+    def step_at(self, batch_test):
+        return [event for event in self.events("step") if batch_test(event["batch"])]
+
+    def stop(self, process):
+        process.terminate()
+        self.assertEqual(process.wait(60), 143, process.stderr.read())
+        return json.loads((self.run_folder / "summary.json").read_text(encoding="utf-8"))
+
+    def test_a_lowered_ceiling_is_obeyed_and_a_raised_one_used(self):
+        plan = json.loads(triaccel("plan", *RUN, "--memory", "2G", "--json").stdout)
+        first = plan["process_peak_bytes"] + 16 * MIB
+        process = self.start("--batch-max", "128", "--memory", str(first))
+        self.wait_for(process, "first steps", lambda: self.events("step"))
+        # Half of the engine, and all of the rest of the process.
+        lower = plan["process_peak_bytes"] - plan["engine_peak_bytes"] // 2
+        self.set_memory(str(lower))
+        self.wait_for(process, "the move", self.ceiling_moves)
+        steps = len(self.events("step"))
+        self.wait_for(process, "more steps", lambda: len(self.events("step")) > steps + 1)
+        self.assertLessEqual(status(process.pid, "VmHWM"), lower)
+        self.assertTrue(self.step_at(lambda batch: batch < 128))
+        self.set_memory("2G")
+        self.wait_for(process, "growth", lambda: self.events("step")[-1]["batch"] == 128)
+        summary = self.stop(process)
+        self.assertLess(summary["batch"]["min"], 128)
+        self.assertEqual(summary["batch"]["last"], 128)
+        # The lifetime's maximum, and never above the ceiling of its time.
+        self.assertLessEqual(summary["process_peak_bytes"], 2 << 30)
+        losses = [event["loss"] for event in self.events("step")]
+        self.assertLess(losses[-1], losses[0])
+
+    def test_a_fixed_batch_recomputes_and_keeps_its_bits(self):
+        def weights_after(name, *more):
+            out = self.folder / name
+            done = triaccel("train", *RUN, "--batch-mode", "fixed", "--model", "resnet18-cifar", "--width", "0.1",
+                            "--max-steps", "3", "--out", str(out), *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return ((out / "checkpoints/last/model.safetensors").read_bytes(),
+                    json.loads((out / "summary.json").read_text(encoding="utf-8")))
+        roomy, before = weights_after("roomy", "--memory", "2G")
+        ceiling = before["process_peak_bytes"] - before["engine_peak_bytes"] // 4
+        tight, after = weights_after("tight", "--memory", str(ceiling))
+        self.assertEqual(roomy, tight)
+        self.assertLess(after["engine_peak_bytes"], before["engine_peak_bytes"])
+        self.assertLessEqual(after["process_peak_bytes"], ceiling)
+
+    def test_a_ceiling_below_everything_is_said_and_survived(self):
+        process = self.start("--memory", "1G")
+        self.wait_for(process, "first steps", lambda: self.events("step"))
+        self.set_memory("1MiB")
+        self.wait_for(process, "the warning",
+                      lambda: [w for w in self.events("warning") if "smallest step" in w["message"]])
+        self.stop(process)
+
+
+if __name__ == "__main__":
+    unittest.main()
