@@ -94,7 +94,7 @@ class Bench {
 
  private:
   static double median_ms(const KernelPass& pass) {
-    std::array<double, 9> times;
+    std::array<double, 5> times;
     pass.run();
     for (double& time : times) {
       const base::Stopwatch watch;

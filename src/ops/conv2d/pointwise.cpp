@@ -10,8 +10,10 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Gradients of a tile stay in L2 while the panels of weights stream past them.
+// Gradients of a tile stay in L2 while the panels of weights stream past them; a few tiles to each
+// unit keep uneven cores busy. Whole sixes fill the register kernel.
 constexpr int64_t kBlockFloats = 48 * 1024;
+constexpr int64_t kMostPositions = 96, kSix = 6;
 // Results that cannot go straight to their tensor wait for it in so many panels.
 constexpr int64_t kResultPanels = 8;
 constexpr int64_t kResultWidth = kResultPanels * kPanel;
@@ -25,7 +27,8 @@ bool is_pointwise(const ConvGeometry& g) {
 
 PointwisePlan::PointwisePlan(const OuterPlan& outer)
     : panels(ceil_div(outer.geometry.in.c, kPanel)),
-      block(std::clamp<int64_t>(kBlockFloats / outer.geometry.out.c, 12, outer.unit_g)),
+      block(std::clamp<int64_t>(kBlockFloats / outer.geometry.out.c / kSix * kSix, kSix,
+                                kMostPositions)),
       blocks(ceil_div(outer.unit_g, block)) {
   TRI_CHECK(is_pointwise(outer.geometry));
   for (int64_t q = 0; q < outer.out_panels; ++q)

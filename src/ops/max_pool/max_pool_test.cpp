@@ -35,6 +35,14 @@ class MaxPoolTest : public testing::TestWithParam<PoolCase> {
     max_pool_forward(plan, src, sink, result.argmax.data(), scratch.data(), pool);
     return result;
   }
+  std::vector<float> again(base::ThreadPool& pool, const Source& src,
+                           const std::vector<uint8_t>& argmax) {
+    const MaxPoolPlan plan(w, Pass::kForward, n);
+    std::vector<float> y(dy.size(), NAN);
+    max_pool_again(plan, src, {y.data(), Format::kF32, w.out.c, w.out.c, w.out.pixels()},
+                   argmax.data(), pool);
+    return y;
+  }
   void backward(base::ThreadPool& pool, const std::vector<uint8_t>& argmax, std::vector<float>& dx,
                 bool accumulate) {
     const MaxPoolPlan plan(w, Pass::kBackward, n);
@@ -93,6 +101,17 @@ TEST_P(MaxPoolTest, same_bits_for_any_number_of_threads) {
     EXPECT_EQ(y, forward(pool, x_source));
     EXPECT_EQ(dx, backward(pool, y.argmax));
   }
+}
+
+TEST_P(MaxPoolTest, chooses_the_same_taps_again) {
+  base::ThreadPool pool(2);
+  const Forward first = forward(pool, x_source);
+  EXPECT_EQ(again(pool, x_source, first.argmax), first.y);
+  // Upside down every other choice would win.
+  for (float& v : x) v = -v;
+  std::vector<float> upside_down = first.y;
+  for (float& v : upside_down) v = -v;
+  EXPECT_EQ(again(pool, x_source, first.argmax), upside_down);
 }
 
 TEST_P(MaxPoolTest, reads_narrow_formats_through_the_transform) {

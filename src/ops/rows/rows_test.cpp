@@ -256,6 +256,46 @@ TEST_P(Rows, load_gradients_as_the_definition_says) {
   }
 }
 
+// Sides taken from one tensor make relu and relu6 linear in another.
+TEST_P(Rows, given_gates_decide_whatever_the_numbers_say) {
+  const Layout layout{21, 21, 5, 4};
+  const Parts parts(layout);
+  const Held here(Format::kF32, draws(1, layout.elements(), 6.0));
+  const Held there(Format::kF32, draws(11, layout.elements(), 6.0));
+  const Held grad(Format::kF32, draws(12, layout.elements()));
+  const RowRange all{0, 0, layout.pixels, 0, layout.channels};
+  const auto size = static_cast<size_t>(layout.pixels * layout.channels);
+  for (const Activation activation : {Activation::kRelu, Activation::kRelu6})
+    for (const Use& use : {Use{true, false, false}, Use{true, true, true}}) {
+      Source source = source_of(layout, here, parts, use, activation);
+      std::vector<Gate> gates(size);
+      std::vector<float> room(size), own(size), gated(size), open(size), grads(size), got(size);
+      load_gates(source, all, gates.data(), room.data());
+      load_rows(source, all, own.data(), layout.channels);
+      source.gates = gates.data();
+      load_rows(source, all, gated.data(), layout.channels);
+      for (size_t i = 0; i < size; ++i) ASSERT_FLOAT_EQ(own[i], gated[i]) << i;
+
+      source.stored = layout.stored(there);
+      load_rows(source, all, gated.data(), layout.channels);
+      Source linear = source;
+      linear.gates = nullptr;
+      linear.activation = Activation::kNone;
+      load_rows(linear, all, open.data(), layout.channels);
+      GradSource passed;
+      passed.grad = layout.stored(grad);
+      passed.value = linear;
+      load_grad_rows(passed, all, grads.data(), layout.channels);
+      passed.value = source;
+      load_grad_rows(passed, all, got.data(), layout.channels);
+      for (size_t i = 0; i < size; ++i) {
+        ASSERT_FLOAT_EQ(got[i], gates[i] == Gate::kOpen ? grads[i] : 0.0f) << i;
+        if (gates[i] == Gate::kCapped) continue;
+        ASSERT_FLOAT_EQ(gated[i], gates[i] == Gate::kOpen ? open[i] : 0.0f) << i;
+      }
+    }
+}
+
 TEST_P(Rows, derivatives_at_the_corners_are_pytorchs) {
   const std::vector<float> z = {0.0f,   -0.0f,   6.0f,     5.9999995f,
                                 1e-30f, -1e-30f, INFINITY, -INFINITY};
