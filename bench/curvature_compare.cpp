@@ -137,7 +137,8 @@ int run(int count, char** words) {
     std::cerr << "curvature_compare CHECKPOINT [SAMPLES] [BATCHES] [ITERATIONS] [DATA]\n";
     return 2;
   }
-  Arguments arguments{.checkpoint = words[1]};
+  Arguments arguments;
+  arguments.checkpoint = words[1];
   if (count > 2) arguments.samples = std::stoll(words[2]);
   if (count > 3) arguments.batches = std::stoll(words[3]);
   if (count > 4) arguments.iterations = std::stoll(words[4]);

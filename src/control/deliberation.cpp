@@ -131,25 +131,31 @@ void Deliberation::promote_overflows() {
 }
 
 void Deliberation::promote_curvature() {
-  if (signals_.lambda.empty()) return;
-  smooth_curvature(settings().step_size, state_.lambda, signals_.lambda);
-  if (settings().precision != PrecisionPolicy::kAdaptive) return;
+  if (signals_.lambda.empty() || settings().precision != PrecisionPolicy::kAdaptive) return;
   weigh_curvature(adaptive(), state_.layers, signals_.lambda, signals_.rate);
 }
 
 void Deliberation::raise_layers() {
+  std::vector<size_t> low;
   for (size_t l = 0; l < state_.layers.size(); ++l) {
     const AdaptiveLayer& layer = state_.layers[l];
-    const Level level = must(adaptive(), layer);
-    if (layer.level >= level || (layer.held && !is_roomy())) continue;
-    const std::string why = layer.why_must;
-    const bool fits = attempt([&] { set_level(l, level, why); });
-    if (!fits && !layer.held) {
-      changes_.push_back({"precision " + governor_.layers()[l].name, std::string(name(layer.level)),
-                          std::string(name(layer.level)),
-                          fmt::format("{}, but {} does not fit", why, name(level))});
-    }
-    state_.layers[l].held = !fits;
+    if (layer.level >= must(adaptive(), layer) || (layer.held && !is_roomy())) continue;
+    low.push_back(l);
+  }
+  const auto raise = [this](size_t l) {
+    const std::string why = state_.layers[l].why_must;
+    set_level(l, must(adaptive(), state_.layers[l]), why);
+    state_.layers[l].held = false;
+  };
+  if (low.empty() || attempt([&] { std::ranges::for_each(low, raise); })) return;
+  for (const size_t l : low) {
+    if (attempt([&] { raise(l); })) continue;
+    AdaptiveLayer& layer = state_.layers[l];
+    if (std::exchange(layer.held, true)) continue;  // was said before
+    const std::string level(name(layer.level));
+    changes_.push_back(
+        {"precision " + governor_.layers()[l].name, level, level,
+         fmt::format("{}, but {} does not fit", layer.why_must, name(must(adaptive(), layer)))});
   }
 }
 
@@ -168,15 +174,20 @@ void Deliberation::grant_wishes() {
     const AdaptiveLayer& layer = state_.layers[l];
     if (layer.wish > layer.level && !(layer.held && !is_roomy())) order.push_back(l);
   }
-  std::ranges::stable_sort(order, {}, [&](size_t l) { return governor_.layers()[l].y_elements; });
   const uint64_t limit = share_of_ceiling(settings().elastic.rho_high);
+  const auto fits_with = [&](std::span<const size_t> chosen) {
+    const GovernorState before = state_;
+    for (const size_t l : chosen) state_.layers[l].level = state_.layers[l].wish;
+    const bool fits = planned(state_.batch, state_.micros) <= limit;
+    state_ = before;
+    return fits;
+  };
+  const bool all = !order.empty() && fits_with(order);
+  std::ranges::stable_sort(order, {}, [&](size_t l) { return governor_.layers()[l].y_elements; });
   for (const size_t l : order) {
     AdaptiveLayer& layer = state_.layers[l];
-    const Level before = std::exchange(layer.level, layer.wish);
-    const bool fits = planned(state_.batch, state_.micros) <= limit;
-    layer.level = before;
-    layer.held = !fits;
-    if (fits) set_level(l, layer.wish, std::string(layer.why_wish));
+    layer.held = !all && !fits_with({&l, 1});
+    if (!layer.held) set_level(l, layer.wish, std::string(layer.why_wish));
   }
 }
 
@@ -250,9 +261,8 @@ void Deliberation::move_micros() {
   const auto micros = least_micros(state_.batch, elastic.unit, share_of_ceiling(elastic.rho_high),
                                    [this](int64_t m) { return planned(state_.batch, m); });
   if (!micros || (pressed ? *micros <= state_.micros : *micros >= state_.micros)) return;
-  set_micros(*micros,
-             fmt::format("memory in use is {} of {}", base::format_bytes(signals_.used_bytes),
-                         base::format_bytes(ceiling())));
+  set_micros(*micros, fmt::format("{} in use of {}", base::format_bytes(signals_.used_bytes),
+                                  base::format_bytes(ceiling())));
 }
 
 Decision Deliberation::finish() {

@@ -118,6 +118,15 @@ Decision Governor::decide(GovernorState& state, const Signals& window,
   return deliberation.finish();
 }
 
+void Governor::estimate(GovernorState& state, std::vector<double> lambda,
+                        std::optional<double> noise_scale) const {
+  TRI_CHECK(lambda.size() == layers_.size(), "curvature of {} layers, not {}", lambda.size(),
+            layers_.size());
+  smooth_curvature(settings_.step_size, state.lambda, lambda);
+  state.window.lambda = std::move(lambda);
+  state.window.noise_scale = noise_scale;
+}
+
 double Governor::step_factor(const GovernorState& state, size_t layer, double rate) const {
   if (state.lambda.empty()) return 1;
   return control::step_factor(settings_.step_size, rate, state.lambda[layer]);

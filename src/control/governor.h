@@ -80,6 +80,11 @@ class Governor {
   // What watch() does beyond adding to the window; for replay.
   Decision react(GovernorState& state, const Signals& step, const PlanBytes& plan) const;
 
+  // Takes an estimate of curvature, largest eigenvalue by layer: step sizes follow at once,
+  // precision at the end of the window.
+  void estimate(GovernorState& state, std::vector<double> lambda,
+                std::optional<double> noise_scale) const;
+
   // At the end of a window: decides, and begins the next one.
   Decision decide(GovernorState& state, const PlanBytes& plan) const;
   Decision decide(GovernorState& state, const Signals& window, const PlanBytes& plan) const;

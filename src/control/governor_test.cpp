@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "control/replay.h"
+#include "control/signal_replay.h"
 
 namespace tri::control {
 namespace {
@@ -297,14 +297,13 @@ TEST(Governor, ALossScaleFallsBeforeTheRunIsGivenUp) {
 TEST(Governor, StepFactorKeepsEveryLayerBelowTheEdge) {
   MadeUpRun run(adaptive_settings());
   EXPECT_EQ(run.governor.step_factor(run.state, 0, 0.1), 1);
-  Signals window = run.signals(0);
-  window.lambda = {0, -3, 1, 20, 400, 1e9};
-  run.decide(window);
+  const std::vector<double> lambda = {0, -3, 1, 20, 400, 1e9};
+  run.governor.estimate(run.state, lambda, {});
   for (size_t l = 0; l < kLayers; ++l) {
     const double factor = run.governor.step_factor(run.state, l, 0.1);
     EXPECT_LE(factor, 1);
-    EXPECT_LT(0.1 * factor * window.lambda[l], 2);
-    EXPECT_TRUE(window.lambda[l] > 0 || factor == 1);
+    EXPECT_LT(0.1 * factor * lambda[l], 2);
+    EXPECT_TRUE(lambda[l] > 0 || factor == 1);
   }
   EXPECT_DOUBLE_EQ(run.governor.step_factor(run.state, 3, 0.1), 0.5);
 }

@@ -96,7 +96,6 @@ TEST(ConfigOptions, CoverTheContract) {
                                      "label-smoothing",
                                      "augment",
                                      "val-split",
-                                     "train-count",
                                      "patience",
                                      "max-steps",
                                      "init",

@@ -51,9 +51,7 @@ std::vector<Missing> missing(const Config& config) {
   const auto unless = [&](bool available, std::string_view key, std::string instead) {
     if (!available) list.push_back({written(config, key), std::move(instead)});
   };
-  unless(config.curvature == Curvature::kOff, "curvature", "--curvature off");
   unless(!config.tune, "tune", "no --tune");
-  unless(config.profile.empty(), "profile", "no --profile");
   return list;
 }
 
@@ -148,6 +146,13 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
                         : exact           ? exec::Clip::kExact
                                           : exec::Clip::kNone;
     options.step.clip_norm = static_cast<float>(*config.clip);
+  }
+  if (config.curvature != Curvature::kOff) {
+    const bool fisher = config.curvature == Curvature::kFisher;
+    options.curvature = {.estimator = fisher ? exec::Estimator::kFisher : exec::Estimator::kHessian,
+                         .samples = config.curvature_batch,
+                         .top = static_cast<size_t>(config.curvature_top),
+                         .noise = config.noise_scale && config.batch_mode == BatchMode::kElastic};
   }
   const control::Governor governor = make_governor(config, model);
   options.step.formats = formats_of(governor.current(governor.start()).table);

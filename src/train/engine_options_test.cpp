@@ -21,8 +21,9 @@ TEST(EngineOptions, what_is_missing_is_said_in_one_sentence) {
   const Result<void> checked = check_available(config);
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().code, ErrorCode::kInvalid);
-  EXPECT_THAT(checked.error().message, AllOf(HasSubstr("--curvature fisher"),
-                                             HasSubstr("--curvature off"), HasSubstr("no --tune")));
+  EXPECT_THAT(checked.error().message,
+              AllOf(HasSubstr("--curvature hessian"), HasSubstr("--curvature fisher"),
+                    HasSubstr("no --tune")));
 }
 
 TEST(EngineOptions, presets_become_tables_and_forms) {

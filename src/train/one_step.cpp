@@ -193,6 +193,7 @@ Result<OneStep> one_step(const Config& config, const std::string& input) {
   options.step.mode = exec::StepMode::kAfter;
   options.step.update = false;
   options.evaluates = false;
+  options.curvature = {};
   options.batch_buffers = 1;
   TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
   TRI_TRY(engine->obtain(static_cast<uint64_t>(config.seed)));

@@ -98,9 +98,34 @@ Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport
   return events;
 }
 
-void Steering::note_curvature(std::vector<double> lambda, std::optional<double> noise_scale) {
-  state_.control.window.lambda = std::move(lambda);
-  state_.control.window.noise_scale = noise_scale;
+int64_t Steering::curvature_due() const {
+  if (config_.curvature == Curvature::kOff) return 0;
+  if (state_.step % static_cast<uint64_t>(config_.curvature_every) != 0) return 0;
+  return engine_.forecast().curvature_samples;
+}
+
+metrics::Fields Steering::note_curvature(const exec::CurvatureReport& report, double rate) {
+  std::vector<double> lambda;
+  for (const exec::LayerCurvature& layer : report.layers) {
+    lambda.push_back(std::ranges::max(layer.eigenvalues));  // hessian: not always the first
+  }
+  const double noise = report.noise.scale;
+  const bool usable = std::ranges::all_of(lambda, [](double l) { return std::isfinite(l); });
+  // A mean gradient too small to be told from noise bounds no batch.
+  const bool bounded = config_.curvature == Curvature::kFisher && std::isfinite(noise) && noise > 0;
+  if (usable) {
+    governor_.estimate(state_.control, lambda, bounded ? std::optional(noise) : std::nullopt);
+  }
+  std::vector<metrics::Fields> layers;
+  for (size_t l = 0; l < lambda.size(); ++l) {
+    layers.push_back({{"name", governor_.layers()[l].name},
+                      {"lambda", report.layers[l].eigenvalues},
+                      {"trace", report.layers[l].trace},
+                      {"step_size", rate * governor_.step_factor(state_.control, l, rate)}});
+  }
+  metrics::Fields event{{"curvature_samples", report.samples}, {"layers", layers}};
+  if (bounded) event.add("noise_scale", noise);
+  return event;
 }
 
 Result<metrics::Fields> Steering::move_ceiling(uint64_t bytes, const std::string& reason) {
@@ -124,8 +149,11 @@ Result<metrics::Fields> Steering::move_ceiling(uint64_t bytes, const std::string
 Result<metrics::Fields> Steering::apply(const control::Decision& decision,
                                         control::GovernorState before,
                                         const control::Signals& signals, bool urgent) {
-  const Result<void> planned = engine_.replan(
-      pricing_.spec(decision.table, decision.batch, decision.micros, state_.ceiling_bytes));
+  const Result<void> planned =
+      decision.changes.empty()
+          ? Result<void>()
+          : engine_.replan(pricing_.spec(decision.table, decision.batch, decision.micros,
+                                         state_.ceiling_bytes));
   if (!planned && planned.error().code != ErrorCode::kDoesNotFit) {
     return unexpected(planned.error());
   }

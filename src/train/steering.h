@@ -28,9 +28,11 @@ class Steering {
   // Behind a step, which `state` counts already; `rate` was its rate. Returns events to be written.
   Result<std::vector<metrics::Fields>> after_step(const exec::StepReport& report, double rate);
 
-  // Takes an estimate into the window: largest eigenvalue by layer, and the gradient noise scale
-  // where known.
-  void note_curvature(std::vector<double> lambda, std::optional<double> noise_scale);
+  // Before a step: whether curvature is to be measured, on `samples` samples at the head of its
+  // batch. 0: not now.
+  int64_t curvature_due() const;
+  // Takes an estimate; returns a `curvature` event.
+  metrics::Fields note_curvature(const exec::CurvatureReport& report, double rate);
 
   // Between steps: lives below another ceiling from now on, as far as its modes allow. Returns the
   // event to be written.

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "checkpoint/scratch_directory.h"
+#include "tri/replay.h"
 #include "tri/session.h"
 
 namespace tri::train {
@@ -127,6 +128,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"fp16_elastic", {{"precision", "fp16"}, {"weights", "fp16+8"}, {"batch-max", "48"}}},
         Mode{"assign_promotes",
              {{"precision", "assign:1"}, {"assign-promote", "1e-6"}, {"batch-mode", "fixed"}}},
+        Mode{"curvature",
+             {{"curvature", "fisher"}, {"curvature-every", "3"}, {"curvature-batch", "8"}}},
         Mode{"amp_fp16", {{"method", "amp"}, {"precision", "fp16"}}},
         Mode{"micro", {{"batch-mode", "micro"}, {"clip", "0.5"}}}),
     [](const auto& mode) { return std::string(mode.param.name); });
@@ -182,30 +185,79 @@ TEST_F(SteeringTest, ALossScaleThatIsTooLargeFallsAndTheRunGoesOn) {
 }
 
 TEST_F(SteeringTest, ATightCeilingStartsWithASmallerBatch) {
-  const Json free = Json::parse(run("free", {{"batch-mode", "fixed"}, {"max-steps", "1"}}).summary);
-  ASSERT_GT(free["process_peak_bytes"], 0);
-  // The least that fits is not known before; between half and double of what a free run held there
-  // is a ceiling at which the first batch does not fit and a smaller one does.
-  const auto base = free["process_peak_bytes"].get<uint64_t>();
-  bool found = false;
-  for (uint64_t ceiling = base / 2; ceiling < 2 * base && !found; ceiling += base / 64) {
-    ConfigBuilder builder;
-    const Settings settings = {{"method", "triaccel"}, {"curvature", "off"},
-                               {"model", "convnet"},   {"data", "synthetic:3,32,600"},
-                               {"batch", "256"},       {"ghost-batch", "8"},
-                               {"max-steps", "1"},     {"memory", std::to_string(ceiling)},
-                               {"threads", "1"},       {"out", at(fmt::format("b{}", ceiling))}};
-    for (const auto& [key, text] : settings) ASSERT_TRUE(builder.set(key, text)) << key;
-    const auto outcome = run_training(*builder.resolve(), {});
-    if (!outcome) {
-      EXPECT_EQ(outcome.error().code, ErrorCode::kDoesNotFit);
-      continue;
+  const Settings wide = {{"width", "1"},   {"data", "synthetic:3,32,600"},
+                         {"batch", "256"}, {"ghost-batch", "32"},
+                         {"threads", "1"}, {"max-steps", "1"}};
+  run("free", wide);
+  const Json start = events("free", "start").front();
+  const auto quarter = start["engine_peak_bytes"].get<uint64_t>() / 4;
+  const auto ceiling = start["process_plan_bytes"].get<uint64_t>() - quarter;
+  Settings tight = wide;
+  tight.emplace_back("memory", std::to_string(ceiling));
+  const Json summary = Json::parse(run("tight", tight).summary);
+  EXPECT_LT(summary["batch"]["last"], 256);
+  EXPECT_GE(summary["batch"]["last"], 128);  // not more than needed
+  EXPECT_EQ(summary["batch"]["last"].get<int>() % 32, 0);
+  const auto said = events("tight", "control");
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0]["step"], 0);
+  EXPECT_EQ(said[0]["changes"][0]["what"], "batch");
+}
+
+TEST_F(SteeringTest, RecordedSignalsReplayToTheSameChanges) {
+  run("a", {{"tau-low", "0.9"}, {"tau-high", "1.1"}, {"batch-max", "48"}});
+  const auto same = replay_run(at("a"), {});
+  ASSERT_TRUE(same) << same.error().message;
+  EXPECT_FALSE(same->recorded.empty());
+  EXPECT_EQ(same->recorded, same->replayed);
+  EXPECT_EQ(same->points.back().batch, 48);
+
+  const auto other = replay_run(at("a"), {{"tau-low", "1e-9"}, {"tau-high", "1e9"}});
+  ASSERT_TRUE(other) << other.error().message;
+  for (const GovernorChange& change : other->replayed) EXPECT_EQ(change.what, "batch");
+
+  run("b", {{"method", "fp32"}, {"batch-mode", "fixed"}, {"max-steps", "1"}});
+  const auto nothing = replay_run(at("b"), {});
+  ASSERT_FALSE(nothing);
+  EXPECT_THAT(nothing.error().message, HasSubstr("no decisions"));
+}
+
+TEST_F(SteeringTest, CurvatureIsMeasuredAndTamesTheSteps) {
+  run("a", {{"curvature", "fisher"}, {"curvature-every", "4"}, {"curvature-batch", "8"}});
+  const auto measured = events("a", "curvature");
+  ASSERT_GE(measured.size(), 2u);
+  EXPECT_EQ(measured[0]["step"], 0);
+  EXPECT_EQ(measured[1]["step"], 4);
+  for (const Json& event : measured) {
+    EXPECT_EQ(event["curvature_samples"], 8);
+    for (const Json& layer : event["layers"]) {
+      EXPECT_EQ(layer["lambda"].size(), 5u);
+      EXPECT_GT(layer["lambda"][0], 0);
+      EXPECT_LT(layer["step_size"].get<double>() * layer["lambda"][0].get<double>(), 2);
     }
-    const Json summary = Json::parse(outcome->summary);
-    found = summary["batch"]["last"] < 256;
-    EXPECT_GE(summary["batch"]["last"], 8);
   }
-  EXPECT_TRUE(found);
+  EXPECT_GT(Json::parse(content(at("a") + "/summary.json"))["control_seconds"], 0);
+}
+
+TEST_F(SteeringTest, CurvatureSavesARateThatDiverges) {
+  const auto status_with = [this](const char* curvature) {
+    const Json summary = Json::parse(run(curvature, {{"method", "fp32"},
+                                                     {"model", "mlp"},
+                                                     {"width", "1"},
+                                                     {"data", "synthetic:5,8,600"},
+                                                     {"batch", "32"},
+                                                     {"epochs", "6"},
+                                                     {"warmup", "0"},
+                                                     {"momentum", "0"},
+                                                     {"lr", "3"},
+                                                     {"control-every", "5"},
+                                                     {"curvature", curvature},
+                                                     {"curvature-every", "5"}})
+                                         .summary);
+    return summary["status"].get<std::string>();
+  };
+  EXPECT_EQ(status_with("off"), "diverged");
+  EXPECT_EQ(status_with("fisher"), "done");
 }
 
 TEST_F(SteeringTest, AFixedMethodDecidesNothing) {

@@ -5,10 +5,12 @@
 
 namespace tri::train {
 
-// Recomputation changes no bit but costs time, so an elastic batch shrinks first.
-bool StepPricing::may_recompute(int64_t batch) const {
+// Recomputation changes no bit but costs time, so a step that may shrink does so first, down to
+// half: see Note [Rungs].
+bool StepPricing::may_recompute(int64_t samples) const {
   if (config_->recompute != Recompute::kAuto) return false;
-  return config_->batch_mode != BatchMode::kElastic || batch <= *config_->batch_min;
+  const bool least = config_->batch_mode == BatchMode::kElastic && samples <= *config_->batch_min;
+  return config_->batch_mode == BatchMode::kFixed || least || 2 * samples <= config_->batch;
 }
 
 exec::StepSpec StepPricing::spec(const control::PrecisionTable& table, int64_t batch,
@@ -19,7 +21,7 @@ exec::StepSpec StepPricing::spec(const control::PrecisionTable& table, int64_t b
   spec.formats = formats_of(table);
   spec.recompute.clear();
   if (config_->recompute == Recompute::kAll) return exec::with_all_recomputed(*engine_, spec);
-  if (!may_recompute(batch) || bytes(spec) <= ceiling) return spec;
+  if (!may_recompute(spec.samples) || bytes(spec) <= ceiling) return spec;
   const uint64_t besides = besides_.fixed_bytes + besides_.waiting(spec.samples);
   if (besides >= ceiling) return spec;
   return exec::with_recompute_within(*engine_, spec, ceiling - besides).value_or(spec);

@@ -35,7 +35,7 @@ class StepPricing {
   control::PlanBytes under(uint64_t ceiling) const;
 
  private:
-  bool may_recompute(int64_t batch) const;
+  bool may_recompute(int64_t samples) const;
 
   const Config* config_;
   const exec::Engine* engine_;

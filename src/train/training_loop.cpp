@@ -14,6 +14,7 @@
 #include "train/governing.h"
 #include "train/interrupt.h"
 #include "train/snapshot.h"
+#include "train/trace.h"
 
 namespace tri::train {
 namespace {
@@ -136,17 +137,37 @@ Result<const exec::StepReport*> TrainingLoop::train_batch() {
   for (int64_t micro = 0; micro < spec.micros; ++micro) {
     const exec::BatchRoom room = parts_.engine.batch(0);
     TRI_TRY(loader_->take(room.labels.size(), {room.x, room.labels, room.samples}));
+    if (micro == 0) {
+      TRI_TRY(measure_curvature());
+      steering_.set_rates(rate_);
+    }
     report = &parts_.engine.train(0, {state_.step + 1, steering_.loss_scale(), micro}, parts_.pool);
   }
   return report;
+}
+
+Result<void> TrainingLoop::measure_curvature() {
+  const int64_t samples = steering_.curvature_due();
+  if (samples == 0) return {};
+  const base::Stopwatch spent;
+  const exec::CurvatureReport& report =
+      parts_.engine.curvature(0, samples, state_.step, parts_.pool);
+  Fields event = steering_.note_curvature(report, rate_);
+  const double seconds = spent.seconds();
+  state_.control_seconds += seconds;
+  event.add("curvature_seconds", seconds);
+  return write(EventKind::kCurvature, std::move(event));
 }
 
 Result<void> TrainingLoop::step() {
   const base::Stopwatch spent;
   if (!loader_) begin_loading();
   rate_ = schedule_.rate(state_.samples, state_.control.batch);
-  steering_.set_rates(rate_);
   TRI_ASSIGN(const exec::StepReport* const report, train_batch());
+  // The second step of this process: the first one meets cold caches.
+  if (!parts_.config.profile.empty() && ++steps_here_ == 2) {
+    TRI_TRY(write_trace(parts_.config.profile, parts_.engine));
+  }
   const exec::StepSpec& spec = parts_.engine.spec();
   ++state_.step;
   state_.samples += static_cast<uint64_t>(spec.batch());

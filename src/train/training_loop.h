@@ -64,6 +64,7 @@ class TrainingLoop {
   Result<void> step();
   Result<const exec::StepReport*> train_batch();
   Result<void> steer(const exec::StepReport& report);
+  Result<void> measure_curvature();
   Result<void> follow_ceiling();     // loop_ceiling.cpp
   uint64_t process_peak() const;     // since the start, whatever was reset
   std::span<std::byte> free_ring();  // ends what uses it
@@ -92,6 +93,7 @@ class TrainingLoop {
   std::vector<std::byte> ring_;
   std::optional<data::Loader> loader_;
   double rate_ = 0;
+  uint64_t steps_here_ = 0;  // of this process
   std::optional<double> last_loss_;
   CeilingWatch watch_;
   uint64_t peak_before_ = 0;  // of the process, before VmHWM was last reset

@@ -14,8 +14,8 @@ uint64_t share_of(double share, uint64_t bytes) {
 }
 
 std::string use_text(const MemoryUse& use, std::string_view relation, double rho) {
-  return fmt::format("memory in use is {} {} {:.0f} % of {}", base::format_bytes(use.used_bytes),
-                     relation, 100 * rho, base::format_bytes(use.ceiling_bytes));
+  return fmt::format("{} in use, {} {:.0f} % of {}", base::format_bytes(use.used_bytes), relation,
+                     100 * rho, base::format_bytes(use.ceiling_bytes));
 }
 
 }  // namespace

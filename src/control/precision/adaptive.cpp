@@ -54,9 +54,9 @@ void guard_fp16(const AdaptiveSettings& settings, AdaptiveLayer& layer, const La
 }  // namespace
 
 Thresholds thresholds(const AdaptiveSettings& settings) {
-  // Relative: a factor of 10 and of 100 in variance is one and two digits of a gradient's size
-  // squared; docs/results.md has what was tried. Absolute: the paper gives none, these are the
-  // squares of FP16's and of single gradients' usual size.
+  // The paper gives none. Relative: of resnet18 on CIFAR-10 most layers lie between 0.04 and 8
+  // times the median, its first at up to 200 and its last, which is small, at up to 5000. Absolute:
+  // the squares of gradients of 1e-4, which FP16 still holds, and of 3e-2.
   const Thresholds usual = settings.relative ? Thresholds{0.1, 100} : Thresholds{1e-8, 1e-3};
   return {settings.tau_low.value_or(usual.low), settings.tau_high.value_or(usual.high)};
 }

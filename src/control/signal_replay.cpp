@@ -1,4 +1,4 @@
-#include "control/replay.h"
+#include "control/signal_replay.h"
 
 namespace tri::control {
 
