@@ -204,6 +204,40 @@ class Tune(Folder):
         self.assertRegex(shown, r"lr = 0\.1 +# file")
 
 
+class Replay(Folder):
+    def setUp(self):
+        super().setUp()
+        done = triaccel("train", "--model", "convnet", "--width", "0.2", "--data",
+                        "synthetic:3,9,300", "--batch", "32", "--ghost-batch", "16", "--epochs", "4",
+                        "--control-every", "2", "--curvature", "off", "--out", "a", "--quiet",
+                        cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_same_settings_decide_the_same(self):
+        replay = json.loads(self.experiment("replay", "a", "--json").stdout)
+        self.assertGreater(len(replay["recorded"]), 0)
+        self.assertEqual(replay["recorded"], replay["replayed"])
+        self.assertEqual(replay["points"][-1]["batch"],
+                         json.loads((self.folder / "a/summary.json").read_text())["batch"]["last"])
+        text = self.experiment("replay", "a").stdout
+        count = len(replay["recorded"])
+        self.assertIn(f"{count} decisions were recorded, {count} would have been made, {count} are",
+                      text)
+
+    def test_other_settings_decide_otherwise(self):
+        text = self.experiment("replay", "a", "--set", "batch-max=32").stdout
+        self.assertRegex(text, r"(?m)^- step \d+ +batch ")
+        self.assertNotRegex(text, r"(?m)^\+ step \d+ +batch ")
+
+    def test_wrong_use(self):
+        for arguments, fragment in [(["replay"], "DIR"), (["replay", "nowhere"], "nowhere"),
+                                    (["replay", "a", "--set", "rho-low=7"], "rho-low"),
+                                    (["table1", "a"], "one word too many")]:
+            done = self.experiment(*arguments, code=2)
+            self.assertRegex(done.stderr, r"\Atriaccel: [^\n]+\n\Z")
+            self.assertIn(fragment, done.stderr)
+
+
 class WrongUse(Folder):
     def assert_sentence(self, arguments, *fragments):
         done = triaccel("experiment", *arguments, cwd=self.folder)
