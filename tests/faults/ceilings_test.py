@@ -4,7 +4,8 @@ Usage: ceilings_test.py PROGRAM [--runs N] [--seed S]
 
 Each case is planned and, if the plan fits, trained for a few steps. The plan's engine peak must be the run's to the
 byte, the run's resident peak must be below the ceiling, and the planned peak of the process within 3 % (or 1 MiB) of it.
-A refusal must come from both, with exit code 3 and nothing written.
+A refusal must come from both, with exit code 3 and nothing written; where the plan is nearer to the ceiling than its
+own error, train may refuse what plan accepts, or the other way round.
 """
 
 import argparse
@@ -42,6 +43,10 @@ def run(program, *arguments):
     return subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
+def near(bytes_a, bytes_b):
+    return abs(bytes_a - bytes_b) <= max(0.03 * bytes_b, MIB)
+
+
 def check(program, case, share, folder):
     """The case's line for the log, and what is wrong with it."""
     roomy = run(program, "plan", *case, "--memory", "8G", "--json")
@@ -57,12 +62,15 @@ def check(program, case, share, folder):
     if trained.returncode == 3:
         if out.exists():
             return "", "refused, but wrote files"
-        if planned.returncode != 3:
+        if planned.returncode != 3 and not near(json.loads(planned.stdout)["process_peak_bytes"], ceiling):
             return "", f"planned for {ceiling}, then refused: {trained.stderr}"
         return f"{share:.2f} refused", ""
     if trained.returncode != 0:
         return "", f"exit code {trained.returncode}: {trained.stderr}"
     if planned.returncode != 0:
+        peak = json.loads(trained.stdout)["process_peak_bytes"]
+        if near(peak, ceiling) and peak <= ceiling:
+            return f"{share:.2f} {peak / MIB:8.1f} of {ceiling / MIB:8.1f} MiB", ""
         return "", f"refused by plan, but trained: {planned.stderr}"
     summary, expected = json.loads(trained.stdout), json.loads(planned.stdout)
     peak = summary["process_peak_bytes"]
@@ -72,8 +80,7 @@ def check(program, case, share, folder):
     changed = summary["batch"]["min"] != summary["batch"]["max"] or summary["decisions"] > len(expected["changes"])
     if not changed and summary["engine_peak_bytes"] != expected["engine_peak_bytes"]:
         return line, f"engine peak {summary['engine_peak_bytes']}, planned {expected['engine_peak_bytes']}"
-    off = abs(peak - expected["process_peak_bytes"])
-    if not changed and off > max(0.03 * peak, MIB):
+    if not changed and not near(expected["process_peak_bytes"], peak):
         return line, f"process peak {peak}, planned {expected['process_peak_bytes']}"
     return line, ""
 
