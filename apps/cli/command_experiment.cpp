@@ -10,6 +10,7 @@
 
 #include "cli/command.h"
 #include "experiment/experiment.h"
+#include "experiment/replay_text.h"
 #include "tri/config.h"
 
 namespace tri::cli {
@@ -22,7 +23,7 @@ using experiment::Json;
 
 struct ExperimentCommand {
   const SharedOptions& shared;
-  std::string name = {}, data_dir = "data", data = {};
+  std::string name = {}, run = {}, data_dir = "data", data = {};
   std::vector<std::string> pairs = {};
   experiment::Options options = {};
   int64_t epochs = 0, subset = 0;  // 0: not given
@@ -76,7 +77,7 @@ Result<Grid> grid_of(const ExperimentCommand& command) {
   std::error_code ignored;
   if (!command.name.ends_with(".toml") && !fs::exists(command.name, ignored)) {
     return invalid(
-        fmt::format("there is no experiment '{}'; give {}, tune or a grid file such as "
+        fmt::format("there is no experiment '{}'; give {}, tune, replay or a grid file such as "
                     "grid.toml",
                     command.name, fmt::join(experiment::published_names(), ", ")));
   }
@@ -134,6 +135,19 @@ Result<void> run(const ExperimentCommand& command) {
   return {};
 }
 
+Result<void> replay(const ExperimentCommand& command) {
+  if (command.run.empty()) {
+    return invalid("experiment replay needs the directory of a run; give 'experiment replay DIR'");
+  }
+  TRI_ASSIGN(const Replay replayed, replay_run(command.run, command.options.settings));
+  if (command.shared.json) {
+    print_json(experiment::to_json(replayed));
+  } else {
+    fmt::print("{}", experiment::to_text(replayed));
+  }
+  return {};
+}
+
 Result<void> work(ExperimentCommand& command) {
   experiment::Options& options = command.options;
   options.quiet = command.shared.quiet;
@@ -141,6 +155,11 @@ Result<void> work(ExperimentCommand& command) {
   if (command.epochs > 0) options.epochs = command.epochs;
   if (command.subset > 0) options.subset = command.subset;
   TRI_ASSIGN(options.settings, settings_of(command));
+  if (command.name == "replay") return replay(command);
+  if (!command.run.empty()) {
+    return invalid(
+        fmt::format("'{}' is one word too many; only replay takes a directory", command.run));
+  }
   return command.name == "tune" ? tune(command) : run(command);
 }
 
@@ -153,8 +172,10 @@ Command experiment_command(CLI::App& program, const SharedOptions& shared) {
   experiment::Options& options = command->options;
   parser
       ->add_option("NAME", command->name,
-                   "table1, table2, optimizers, assignments, tune, or a TOML file")
+                   "table1, table2, optimizers, assignments, tune, replay, or a TOML file")
       ->required();
+  parser->add_option("RUN", command->run,
+                     "Of replay: what other settings would have decided in it");
   parser->add_option("--epochs", command->epochs, "Epochs of every run")
       ->check(CLI::Range(1, 1000000));
   parser->add_option("--subset", command->subset, "Training images of every run (default: all)")

@@ -30,7 +30,15 @@ Json as_json(const MemoryPlan& plan) {
                       {"gy", layer.gy},
                       {"gp", layer.gp}});
   }
+  Json changes = Json::array();
+  for (const PlannedChange& change : plan.changes)
+    changes.push_back({{"what", change.what},
+                       {"from", change.from},
+                       {"to", change.to},
+                       {"reason", change.reason}});
   Json json = {{"fits", plan.fits},
+               {"batch", plan.batch},
+               {"changes", changes},
                {"ceiling_bytes", plan.ceiling_bytes},
                {"engine_peak_bytes", plan.engine_peak_bytes},
                {"process_peak_bytes", plan.process_peak_bytes},
@@ -62,6 +70,9 @@ void print_text(const MemoryPlan& plan) {
   fmt::print("{:<28}{:>12}\n", "process peak", bytes_text(plan.process_peak_bytes));
   fmt::print("{:<28}{:>12}  {}\n", "ceiling", bytes_text(plan.ceiling_bytes),
              plan.fits ? "fits" : "does not fit");
+  for (const PlannedChange& change : plan.changes)
+    fmt::print("{:<28}{:>12}  instead of {}: {}\n", change.what, change.to, change.from,
+               change.reason);
   fmt::print("{:<28}{:>12}\n", "largest batch that fits", plan.max_batch);
   if (plan.tensor_bits) {
     fmt::print("{:<28}{:>12}  of all tensors together; low share {:.3f}\n", "sum of tensor bytes",

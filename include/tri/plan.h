@@ -28,6 +28,11 @@ struct PlannedRemedy {
   uint64_t process_peak_bytes = 0;
 };
 
+// What a run would do differently from what it was asked, to stay below its ceiling.
+struct PlannedChange {
+  std::string what, from, to, reason;
+};
+
 struct MemoryPlan {
   bool fits = false;
   int64_t batch = 0;
@@ -42,6 +47,7 @@ struct MemoryPlan {
   // twice the share that low formats save of them.
   std::optional<uint64_t> tensor_bits;
   std::optional<double> low_ratio;
+  std::vector<PlannedChange> changes;   // with which it fits
   std::vector<PlannedRemedy> remedies;  // only where it does not fit
 };
 

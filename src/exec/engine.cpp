@@ -229,13 +229,9 @@ const StepReport& Engine::train(size_t buffer, const StepOrder& order, base::Thr
 
 const StepReport& Engine::evaluate(size_t buffer, int64_t count, base::ThreadPool& pool) {
   TRI_CHECK(count >= 1 && count <= forecast().eval_samples, "count {}", count);
-  if (count != now_.eval.spec.samples) {
-    StepSpec spec = now_.eval.spec;
-    spec.samples = count;
-    now_.eval = plan_step(eval_graph_, *parameters_, spec);
-  }
   report_.clear();
   StepRun context = context_of(now_.eval);
+  context.counted = count;
   phases_ = {};
   tick_ns_.clear();
   run(context, buffer, pool);
@@ -296,9 +292,11 @@ void Engine::logits(std::span<float> out) const {
   context.scales = scales_.data();
   context.parameters = parameters_.get();
   const int64_t classes = model_->classes();
-  TRI_CHECK(out.size() == static_cast<size_t>(last_->spec.samples * classes));
+  const int64_t samples = static_cast<int64_t>(out.size()) / classes;
+  TRI_CHECK(samples <= last_->spec.samples &&
+            samples * classes == static_cast<int64_t>(out.size()));
   const ops::Source source = context.source(last_->graph->logits);
-  for (int64_t n = 0; n < last_->spec.samples; ++n)
+  for (int64_t n = 0; n < samples; ++n)
     ops::load_rows(source, {n, 0, 1, 0, classes}, out.data() + n * classes, classes);
 }
 

@@ -97,7 +97,8 @@ class Engine {
   // One micro-batch of a training step, on the batch in `buffer`; with the last one weights step.
   const StepReport& train(size_t buffer, const StepOrder& order, base::ThreadPool& pool);
 
-  // Loss and ranks of the first `count` <= eval_samples samples in `buffer`, statistics frozen.
+  // Loss and ranks of the first `count` <= eval_samples samples in `buffer`, statistics frozen. The
+  // samples behind them are computed too, as one plan serves all counts, but tell nothing.
   const StepReport& evaluate(size_t buffer, int64_t count, base::ThreadPool& pool);
 
   // The curvature at the first 2 <= `count` <= curvature_samples samples in `buffer`, nothing
@@ -105,7 +106,8 @@ class Engine {
   const CurvatureReport& curvature(size_t buffer, int64_t count, uint64_t step,
                                    base::ThreadPool& pool);
 
-  // (N, classes), of the last evaluate(), or of the last train() with StepSpec::update == false.
+  // (N, classes) for the first N samples, of the last evaluate(), or of the last train() with
+  // StepSpec::update == false.
   void logits(std::span<float> out) const;
   // In PyTorch's order; only with StepMode::kAfter and StepSpec::update == false.
   void gradient(size_t parameter, std::span<float> out) const;

@@ -303,9 +303,11 @@ void StepBuilder::loss() {
   const int memory = scratch(made.shared_bytes() + plan_.spec.threads * made.worker_bytes(), -1);
   add_tick("loss", Phase::kForward, [made, logits, memory](StepRun& run) {
     const ops::Sink grad = run.plan->spec.training ? run.grad_sink(logits, false) : ops::Sink{};
+    ops::LossPlan counted = made;
+    if (run.counted > 0) counted.samples = run.counted;
     const ops::LossSum loss =
-        ops::softmax_cross_entropy(made, run.source(logits), run.batch.labels, run.grad_scale, grad,
-                                   run.at(memory), *run.pool);
+        ops::softmax_cross_entropy(counted, run.source(logits), run.batch.labels, run.grad_scale,
+                                   grad, run.at(memory), *run.pool);
     if (run.part != Pass::kApply) {
       run.report->loss.loss += loss.loss;
       run.report->loss.top1 += loss.top1;

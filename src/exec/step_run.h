@@ -80,6 +80,7 @@ struct StepRun {
   size_t tick = 0;  // that is running
   Pass part = Pass::kWhole;
   int64_t micro = 0;           // number of the micro-batch
+  int64_t counted = 0;         // samples that the loss counts; 0: all
   float grad_scale = 1.0f;     // on the loss: 1 / batch, times the loss scale
   float inverse_scale = 1.0f;  // 1 / loss scale
   float clip = 1.0f;           // Clip::kExact: on all gradients

@@ -49,12 +49,12 @@ Times time_steps(exec::Engine& engine, int64_t steps, base::ThreadPool& pool) {
   return times;
 }
 
-Result<void> check_fit(const ResolvedConfig& resolved, const exec::Engine& engine, size_t threads) {
+Result<void> check_fit(const ResolvedConfig& resolved, exec::Engine& engine, size_t threads) {
   TRI_ASSIGN(const uint64_t ceiling,
              train::ceiling_bytes(resolved.config.memory, memory::Probes()));
   TRI_ASSIGN(const uint64_t base, train::process_base_bytes(threads));
   const uint64_t need =
-      base + engine.forecast().engine_peak_bytes + train::packing_bytes(engine.model());
+      base + engine.forecast().engine_peak_bytes + train::pieces_bytes(engine.parameters());
   if (need <= ceiling) return {};
   TRI_ASSIGN(const MemoryPlan plan, plan_memory(resolved));
   return unexpected(ErrorCode::kDoesNotFit, refusal(plan));

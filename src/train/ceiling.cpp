@@ -11,8 +11,8 @@ namespace tri::train {
 namespace {
 
 constexpr double kAutoShare = 0.9;
-// Stacks of the threads, the panel, the metrics, pieces of files: measured below 3 MiB.
-constexpr uint64_t kSmallThings = uint64_t{4} << 20;
+// Stacks of the threads, the panel, the metrics, pieces of files: measured below 2 MiB.
+constexpr uint64_t kSmallThings = uint64_t{9} << 18;
 
 std::string line(std::string_view name, uint64_t bytes) {
   return fmt::format("\n  {:<28}{:>12}", name, base::format_bytes(bytes));
@@ -47,13 +47,9 @@ Result<uint64_t> ceiling_bytes(const std::string& text, const memory::Probes& pr
   return static_cast<uint64_t>(share * static_cast<double>(*least));
 }
 
-uint64_t pieces_bytes(const nn::Model& model) {
-  int64_t largest = 0;
-  for (const nn::Parameter& parameter : model.parameters) {
-    largest = std::max(largest, parameter.elements());
-  }
-  // In PyTorch's order and in ours; ours pads up to a panel.
-  return 3 * static_cast<uint64_t>(largest) * sizeof(float) + kSmallThings;
+uint64_t pieces_bytes(const exec::Parameters& parameters) {
+  // In PyTorch's order and in ours, and as the file wants it.
+  return 3 * parameters.largest_piece() * sizeof(float) + kSmallThings;
 }
 
 Result<void> check_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,

@@ -24,11 +24,11 @@ struct Need {
   uint64_t base_bytes = 0;    // held before the engine takes its memory
   uint64_t engine_bytes = 0;  // the engine's peak
   uint64_t data_bytes = 0;    // images that wait to be used
-  uint64_t pieces_bytes = 0;  // one parameter on its way from or to a file, and small things
+  uint64_t pieces_bytes = 0;  // of weights on their way from or to a file, and small things
 
   uint64_t total() const { return base_bytes + engine_bytes + data_bytes + pieces_bytes; }
 };
-uint64_t pieces_bytes(const nn::Model& model);
+uint64_t pieces_bytes(const exec::Parameters& parameters);
 
 // kDoesNotFit, with the table, if `need` is above the ceiling. `total_at` gives the need at another
 // batch, nothing where that cannot be had; it is asked for the largest batch that fits.

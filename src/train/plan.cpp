@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/bytes.h"
 #include "train/ceiling.h"
 #include "train/engine_options.h"
 #include "train/governing.h"
 #include "train/process_memory.h"
+#include "train/step_pricing.h"
 
 namespace tri {
 namespace {
@@ -150,6 +152,33 @@ MemoryPlan describe(const exec::Forecast& forecast, const exec::StepSpec& spec) 
   return plan;
 }
 
+// What `train` would make of it: another batch or recomputed blocks, where its modes allow.
+Result<void> find_way(const Config& config, const nn::Model& model, const exec::Engine& engine,
+                      const train::StepPricing& pricing, MemoryPlan& plan) {
+  const control::Governor governor = train::make_governor(config, model);
+  control::GovernorState state = governor.start();
+  const auto [decision, signals] =
+      train::decide_under(governor, state, pricing, plan.process_peak_bytes, plan.ceiling_bytes);
+  const exec::StepSpec spec =
+      pricing.spec(decision.table, decision.batch, decision.micros, plan.ceiling_bytes);
+  const uint64_t bytes = pricing.bytes(spec);
+  if (bytes > plan.ceiling_bytes) return {};
+  TRI_ASSIGN(const exec::Forecast forecast, engine.price(spec));
+  const MemoryPlan asked = std::exchange(plan, describe(forecast, spec));
+  plan.batch = spec.batch();
+  plan.ceiling_bytes = asked.ceiling_bytes;
+  plan.process_peak_bytes = bytes;
+  plan.fits = true;
+  for (const control::Change& change : decision.changes)
+    plan.changes.push_back({change.what, change.from, change.to, change.reason});
+  if (!spec.recompute.empty())
+    plan.changes.push_back(
+        {"recomputed blocks", "0", fmt::format("{}", spec.recompute.size()),
+         fmt::format("as asked it needs {} of {}", format_bytes(asked.process_peak_bytes),
+                     format_bytes(plan.ceiling_bytes))});
+  return {};
+}
+
 }  // namespace
 
 Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
@@ -161,7 +190,13 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   TRI_ASSIGN(const exec::Forecast forecast, peaks.forecast(config.batch));
   // Now, as a run would hold it: the search below leaves traces on the heap.
   TRI_ASSIGN(uint64_t base, train::process_base_bytes(options.step.threads));
-  base += train::packing_bytes(*model);
+  TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
+  base += train::pieces_bytes(engine->parameters());
+  const auto image_bytes = static_cast<uint64_t>(model->input_shape().elements());
+  const train::StepPricing pricing(config, *engine, {base, [image_bytes](int64_t samples) {
+                                                       return static_cast<uint64_t>(samples) *
+                                                              image_bytes;
+                                                     }});
 
   MemoryPlan plan = describe(forecast, options.step);
   plan.ceiling_bytes = ceiling;
@@ -170,8 +205,9 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
     plan.tensor_bits = control::tensor_bits(governor.ops(), config.batch, low);
     plan.low_ratio = control::low_ratio(governor.ops(), config.batch, low);
   }
-  plan.process_peak_bytes = plan.engine_peak_bytes + base;
+  plan.process_peak_bytes = pricing.bytes_now();
   plan.fits = plan.process_peak_bytes <= ceiling;
+  if (!plan.fits) TRI_TRY(find_way(config, *model, *engine, pricing, plan));
   if (ceiling > base) {
     TRI_ASSIGN(plan.max_batch, peaks.most_within(ceiling - base));
   }

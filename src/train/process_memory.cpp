@@ -15,13 +15,6 @@ Result<uint64_t> process_base_bytes(size_t threads) {
   return *held.bytes;
 }
 
-uint64_t packing_bytes(const nn::Model& model) {
-  int64_t largest = 0;
-  for (const nn::Parameter& parameter : model.parameters)
-    largest = std::max(largest, parameter.elements());
-  return 2 * static_cast<uint64_t>(largest) * sizeof(float);
-}
-
 uint64_t process_peak_bytes() { return memory::Probes().peak_resident().bytes.value_or(0); }
 
 }  // namespace tri::train

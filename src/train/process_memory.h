@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "nn/model.h"
 #include "tri/result.h"
 
 namespace tri::train {
@@ -11,9 +10,6 @@ namespace tri::train {
 // With `threads` threads at work but before the engine has any memory: code, libraries, heap,
 // stacks. Starts that many threads to see.
 Result<uint64_t> process_base_bytes(size_t threads);
-
-// What setting the largest parameter takes for a moment: its values in PyTorch's order and in ours.
-uint64_t packing_bytes(const nn::Model& model);
 
 // The most that the process has held so far; 0 where the system does not tell.
 uint64_t process_peak_bytes();

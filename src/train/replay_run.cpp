@@ -87,9 +87,10 @@ Result<Replay> replay_run(const std::string& directory, const Settings& changes)
   data::SourceInfo images;
   images.shape = card.image;
   const StepPricing pricing(
-      config, *engine, {state.base_bytes + pieces_bytes(*model), [&images](int64_t samples) {
-                          return data::Loader::ring_bytes(images, static_cast<size_t>(samples));
-                        }});
+      config, *engine,
+      {state.base_bytes + pieces_bytes(engine->parameters()), [&images](int64_t samples) {
+         return data::Loader::ring_bytes(images, static_cast<size_t>(samples));
+       }});
   const std::vector<control::Decision> decisions =
       control::replay(governor, recorded.records, pricing.under(state.ceiling_bytes));
 

@@ -105,7 +105,7 @@ Result<Preparation> prepare(const Config& config) {
   made.governor.emplace(make_governor(config, *model, info.count));
   made.need.engine_bytes = made.engine->forecast().engine_peak_bytes;
   made.need.data_bytes = ring_bytes(made.dataset, config.batch);
-  made.need.pieces_bytes = pieces_bytes(made.engine->model());
+  made.need.pieces_bytes = pieces_bytes(made.engine->parameters());
   return made;
 }
 
@@ -114,15 +114,12 @@ Result<Preparation> prepare(const Config& config) {
 Result<std::optional<metrics::Fields>> fit_at_start(Preparation& made, RunState& state) {
   TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
   if (made.need.total() <= state.ceiling_bytes) return std::optional<metrics::Fields>{};
-  control::Signals signals;
-  signals.step = state.step;
-  signals.samples = state.samples;
-  signals.batch = state.control.batch;
-  signals.used_bytes = made.need.total();
-  signals.ceiling_bytes = state.ceiling_bytes;
-  signals.layers.resize(made.governor->layers().size());
-  const control::Decision decision =
-      made.governor->react(state.control, signals, made.pricing().under(state.ceiling_bytes));
+  control::Signals at;
+  at.step = state.step;
+  at.samples = state.samples;
+  const auto [decision, signals] =
+      decide_under(*made.governor, state.control, made.pricing(), made.need.total(),
+                   state.ceiling_bytes, std::move(at));
   if (decision.changes.empty()) return std::optional<metrics::Fields>{};
   TRI_TRY(made.plan_as(decision, state.ceiling_bytes));
   state.least_batch = std::min(state.least_batch, decision.batch);

@@ -130,16 +130,12 @@ metrics::Fields Steering::note_curvature(const exec::CurvatureReport& report, do
 
 Result<metrics::Fields> Steering::move_ceiling(uint64_t bytes, const std::string& reason) {
   const uint64_t from = std::exchange(state_.ceiling_bytes, bytes);
-  control::Signals signals;
-  signals.step = state_.step;
-  signals.samples = state_.samples;
-  signals.batch = state_.control.batch;
-  signals.used_bytes = pricing_.bytes_now();
-  signals.ceiling_bytes = bytes;
-  signals.layers.resize(governor_.layers().size());
+  control::Signals at;
+  at.step = state_.step;
+  at.samples = state_.samples;
   control::GovernorState before = state_.control;
-  control::Decision decision =
-      governor_.react(state_.control, signals, pricing_.under(state_.ceiling_bytes));
+  auto [decision, signals] =
+      decide_under(governor_, state_.control, pricing_, pricing_.bytes_now(), bytes, std::move(at));
   decision.changes.insert(decision.changes.begin(),
                           {"ceiling", base::format_bytes(from), base::format_bytes(bytes), reason});
   return apply(decision, std::move(before), signals, true);

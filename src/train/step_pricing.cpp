@@ -41,4 +41,15 @@ control::PlanBytes StepPricing::under(uint64_t ceiling) const {
   };
 }
 
+UnderCeiling decide_under(const control::Governor& governor, control::GovernorState& state,
+                          const StepPricing& pricing, uint64_t used_bytes, uint64_t ceiling,
+                          control::Signals at) {
+  at.batch = state.batch;
+  at.used_bytes = used_bytes;
+  at.ceiling_bytes = ceiling;
+  at.layers.resize(governor.layers().size());
+  control::Decision decision = governor.react(state, at, pricing.under(ceiling));
+  return {std::move(decision), std::move(at)};
+}
+
 }  // namespace tri::train

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "control/decision.h"
+#include "control/governor.h"
 #include "control/signals.h"
 #include "exec/engine.h"
 #include "tri/config.h"
@@ -41,5 +42,15 @@ class StepPricing {
   const exec::Engine* engine_;
   Besides besides_;
 };
+
+// What a run begins or goes on with under this ceiling: as `state` has it where that fits,
+// otherwise what the governor makes of it where its modes allow. `at`: step and samples.
+struct UnderCeiling {
+  control::Decision decision;
+  control::Signals signals;
+};
+UnderCeiling decide_under(const control::Governor& governor, control::GovernorState& state,
+                          const StepPricing& pricing, uint64_t used_bytes, uint64_t ceiling,
+                          control::Signals at = {});
 
 }  // namespace tri::train

@@ -83,7 +83,7 @@ class Grid(Folder):
                          [row["test_accuracy"] for row in rows])
 
     def test_stops_and_continues(self):
-        arguments = ["experiment", "rates.toml", "--epochs", "400", "--seeds", "0"]
+        arguments = ["experiment", "rates.toml", "--epochs", "150", "--seeds", "0"]
         program = subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         run = self.folder / "runs/rates/runs-plain-lr-0.02-0"
@@ -102,7 +102,7 @@ class Grid(Folder):
         done = triaccel(*arguments, "--only", "0.02", cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         summary = json.loads((run / "summary.json").read_text())
-        self.assertEqual((summary["status"], summary["epochs"]), ("done", 400))
+        self.assertEqual((summary["status"], summary["epochs"]), ("done", 150))
 
     def test_options_reach_every_run(self):
         self.experiment("rates.toml", "--seeds", "5", "--epochs", "1", "--subset", "64", "--set",
@@ -145,9 +145,9 @@ class Published(Folder):
         return done.stdout.splitlines()
 
     def test_table1(self):
-        commands = self.commands("table1", "--data-dir", "/data")
-        self.assertEqual(len(commands), 37)
-        self.assertEqual(sum("--method triaccel" in line for line in commands), 13)
+        commands = self.commands("table1", "--data-dir", "/data", "--seeds", "0")
+        self.assertEqual(len(commands), 13)
+        self.assertEqual(sum("--method triaccel" in line for line in commands), 5)
         for line in commands:
             if line.startswith("triaccel train"):
                 self.assertEqual("--method triaccel" in line, "--memory" in line)
@@ -202,6 +202,40 @@ class Tune(Folder):
         shown = triaccel("train", "--config", str(self.folder / "results/tune-fp32.toml"),
                          "--print-config").stdout
         self.assertRegex(shown, r"lr = 0\.1 +# file")
+
+
+class Replay(Folder):
+    def setUp(self):
+        super().setUp()
+        done = triaccel("train", "--model", "convnet", "--width", "0.2", "--data",
+                        "synthetic:3,9,300", "--batch", "32", "--ghost-batch", "16", "--epochs", "4",
+                        "--control-every", "2", "--curvature", "off", "--out", "a", "--quiet",
+                        cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_same_settings_decide_the_same(self):
+        replay = json.loads(self.experiment("replay", "a", "--json").stdout)
+        self.assertGreater(len(replay["recorded"]), 0)
+        self.assertEqual(replay["recorded"], replay["replayed"])
+        self.assertEqual(replay["points"][-1]["batch"],
+                         json.loads((self.folder / "a/summary.json").read_text())["batch"]["last"])
+        text = self.experiment("replay", "a").stdout
+        count = len(replay["recorded"])
+        self.assertIn(f"{count} decisions were recorded, {count} would have been made, {count} are",
+                      text)
+
+    def test_other_settings_decide_otherwise(self):
+        text = self.experiment("replay", "a", "--set", "batch-max=32").stdout
+        self.assertRegex(text, r"(?m)^- step \d+ +batch ")
+        self.assertNotRegex(text, r"(?m)^\+ step \d+ +batch ")
+
+    def test_wrong_use(self):
+        for arguments, fragment in [(["replay"], "DIR"), (["replay", "nowhere"], "nowhere"),
+                                    (["replay", "a", "--set", "rho-low=7"], "rho-low"),
+                                    (["table1", "a"], "one word too many")]:
+            done = self.experiment(*arguments, code=2)
+            self.assertRegex(done.stderr, r"\Atriaccel: [^\n]+\n\Z")
+            self.assertIn(fragment, done.stderr)
 
 
 class WrongUse(Folder):

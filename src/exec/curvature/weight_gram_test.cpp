@@ -81,13 +81,18 @@ TEST(WeightGram, is_the_product_of_sample_gradients_in_every_form) {
       std::vector<std::vector<double>> seen;
       for (const size_t threads : {1, 2, 3}) {
         const WeightGram plan(g, kSamples, 3, form);
-        std::vector<std::byte> scratch(plan.scratch_bytes() + 64, std::byte{0x7f});
+        // Some more bytes, so that a step beyond the end would show.
+        constexpr size_t kBehind = 4096;
+        const size_t promised = plan.scratch_bytes();
+        std::vector<std::byte> scratch(promised + 64 + kBehind, std::byte{0x7f});
         base::ThreadPool pool(threads);
         seen.emplace_back(kSamples * kSamples, 1.0);
         auto* aligned = reinterpret_cast<std::byte*>(
             (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
         plan.add(source, grad, seen.back().data(), aligned, pool);
         EXPECT_EQ(seen.back(), seen.front()) << layer.name;
+        for (size_t i = 0; i < kBehind; ++i)
+          ASSERT_EQ(aligned[promised + i], std::byte{0x7f}) << layer.name << " " << i;
       }
       for (int64_t i = 0; i < kSamples; ++i)
         for (int64_t j = 0; j <= i; ++j) {

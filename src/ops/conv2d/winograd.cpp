@@ -12,8 +12,8 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Transformed sources of a tile: half of a 512 KiB L2, beside the weights of a panel.
-constexpr int64_t kTileFloats = 64 * 1024;
+// Transformed sources of a tile: a quarter of a 512 KiB L2, beside the weights of a panel.
+constexpr int64_t kTileFloats = 32 * 1024;
 // Fewer patches would read the weights too often.
 constexpr int64_t kLeastPatches = 16;
 // Enough for uneven cores.

@@ -5,7 +5,8 @@
 //
 // Note [Choice of Winograd]. By the shape alone, so that every batch, micro-batch and run has the
 // same bits: maps below 8 x 8 lose their gain to half-used tiles and to the 16 / 9 larger weights,
-// few channels lose it to the transforms (conv_bench.cpp).
+// few channels lose it to the transforms. Transforming the weights costs what the products of one
+// to five images of 8 x 8 cost, so that very small batches gain less (docs/performance.md).
 #include <cstddef>
 #include <cstdint>
 
