@@ -44,6 +44,7 @@ void visit_state(State& state, const Visit& visit) {
   visit("base_bytes", state.base_bytes);
   visit("norm_batches", state.norm_batches);
   visit("gradient_norm", state.gradient_norm);
+  visit("first_batch", state.first_batch);
   visit("least_batch", state.least_batch);
   visit("most_batch", state.most_batch);
   visit("control_seconds", state.control_seconds);

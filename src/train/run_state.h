@@ -62,7 +62,7 @@ struct RunState {
 
   uint64_t norm_batches = 0;  // over which running statistics were taken, in each batch norm
   double gradient_norm = 0;   // of the last step that was not lost
-  int64_t least_batch = 0, most_batch = 0;
+  int64_t first_batch = 0, least_batch = 0, most_batch = 0;  // of the steps so far; 0: none
   double control_seconds = 0;  // spent on signals, decisions and new plans
   control::GovernorState control;
 

@@ -122,7 +122,6 @@ Result<std::optional<metrics::Fields>> fit_at_start(Preparation& made, RunState&
                    state.ceiling_bytes, std::move(at));
   if (decision.changes.empty()) return std::optional<metrics::Fields>{};
   TRI_TRY(made.plan_as(decision, state.ceiling_bytes));
-  state.least_batch = std::min(state.least_batch, decision.batch);
   return std::optional(event_fields(decision, signals, true));
 }
 
@@ -141,7 +140,6 @@ Result<RunState> first_state(const Preparation& made) {
   const Config& config = made.config;
   RunState state;
   state.control = made.governor->start();
-  state.least_batch = state.most_batch = config.batch;
   state.seed = config.seed;
   state.simd_target = simd::active_target();
   state.config_crc = config_crc(config);

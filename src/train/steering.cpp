@@ -162,8 +162,6 @@ Result<metrics::Fields> Steering::apply(const control::Decision& decision,
     return event_fields(kept, signals, urgent);
   }
   set_scales(decision);
-  state_.least_batch = std::min(state_.least_batch, decision.batch);
-  state_.most_batch = std::max(state_.most_batch, decision.batch);
   return event_fields(decision, signals, urgent);
 }
 

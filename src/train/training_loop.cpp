@@ -169,6 +169,9 @@ Result<void> TrainingLoop::step() {
     TRI_TRY(write_trace(parts_.config.profile, parts_.engine));
   }
   const exec::StepSpec& spec = parts_.engine.spec();
+  if (state_.first_batch == 0) state_.first_batch = state_.least_batch = spec.batch();
+  state_.least_batch = std::min(state_.least_batch, spec.batch());
+  state_.most_batch = std::max(state_.most_batch, spec.batch());
   ++state_.step;
   state_.samples += static_cast<uint64_t>(spec.batch());
   state_.norm_batches +=
@@ -376,7 +379,12 @@ Summary TrainingLoop::summary(Status status) const {
   result.engine_peak_bytes = parts_.engine.measured_peak_bytes();
   result.process_peak_bytes = process_peak();
   result.ceiling_bytes = state_.ceiling_bytes;
-  result.batch = {config.batch, state_.control.batch, state_.least_batch, state_.most_batch};
+  const int64_t batch = state_.control.batch;
+  result.batch = {batch, batch, batch, batch};
+  if (state_.first_batch > 0) {
+    result.batch = {state_.first_batch, batch, std::min(batch, state_.least_batch),
+                    std::max(batch, state_.most_batch)};
+  }
   const control::PrecisionShares shares = steering_.shares();
   result.precision = {shares.fp32, shares.bf16, shares.fp16, shares.fp8};
   result.control_seconds = state_.control_seconds;
