@@ -36,16 +36,21 @@ Json as_json(const MemoryPlan& plan) {
                        {"from", change.from},
                        {"to", change.to},
                        {"reason", change.reason}});
-  return {{"fits", plan.fits},
-          {"batch", plan.batch},
-          {"changes", changes},
-          {"ceiling_bytes", plan.ceiling_bytes},
-          {"engine_peak_bytes", plan.engine_peak_bytes},
-          {"process_peak_bytes", plan.process_peak_bytes},
-          {"max_batch", plan.max_batch},
-          {"params", plan.params},
-          {"by_kind", kinds},
-          {"layers", layers}};
+  Json json = {{"fits", plan.fits},
+               {"batch", plan.batch},
+               {"changes", changes},
+               {"ceiling_bytes", plan.ceiling_bytes},
+               {"engine_peak_bytes", plan.engine_peak_bytes},
+               {"process_peak_bytes", plan.process_peak_bytes},
+               {"max_batch", plan.max_batch},
+               {"params", plan.params},
+               {"by_kind", kinds},
+               {"layers", layers}};
+  if (plan.tensor_bits) {
+    json["tensor_bits"] = *plan.tensor_bits;
+    json["low_ratio"] = *plan.low_ratio;
+  }
+  return json;
 }
 
 void print_text(const MemoryPlan& plan) {
@@ -69,6 +74,10 @@ void print_text(const MemoryPlan& plan) {
     fmt::print("{:<28}{:>12}  instead of {}: {}\n", change.what, change.to, change.from,
                change.reason);
   fmt::print("{:<28}{:>12}\n", "largest batch that fits", plan.max_batch);
+  if (plan.tensor_bits) {
+    fmt::print("{:<28}{:>12}  of all tensors together; low share {:.3f}\n", "sum of tensor bytes",
+               bytes_text(*plan.tensor_bits / 8), *plan.low_ratio);
+  }
 }
 
 Result<void> show_plan(const ConfigFlags& flags, const SharedOptions& shared) {

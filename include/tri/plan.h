@@ -2,6 +2,7 @@
 // Door of room train: what a run would need, before it. Plans every buffer of the engine and takes
 // none; opens no data and trains nothing.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,10 @@ struct MemoryPlan {
   int64_t params = 0;
   std::vector<std::pair<std::string_view, uint64_t>> by_kind;  // each kind's own maximum
   std::vector<PlannedLayer> layers;
+  // Paper (c)'s own measure, for its policies: the bits of all tensors of a step, alive or not, and
+  // twice the share that low formats save of them.
+  std::optional<uint64_t> tensor_bits;
+  std::optional<double> low_ratio;
   std::vector<PlannedChange> changes;   // with which it fits
   std::vector<PlannedRemedy> remedies;  // only where it does not fit
 };

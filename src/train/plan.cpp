@@ -203,6 +203,11 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   plan.process_peak_bytes = pricing.bytes_now();
   plan.fits = plan.process_peak_bytes <= ceiling;
   if (!plan.fits) TRI_TRY(find_way(config, *model, *engine, pricing, plan));
+  const control::Governor governor = train::make_governor(config, *model);
+  if (const control::Assignment& low = governor.start().assignment; !low.empty()) {
+    plan.tensor_bits = control::tensor_bits(governor.ops(), plan.batch, low);
+    plan.low_ratio = control::low_ratio(governor.ops(), plan.batch, low);
+  }
   if (ceiling > base) {
     TRI_ASSIGN(plan.max_batch, peaks.most_within(ceiling - base));
   }

@@ -177,4 +177,10 @@ control::PrecisionShares Steering::shares() const {
   return control::shares(governor_.current(state_.control).table, params, others);
 }
 
+std::optional<double> Steering::low_ratio() const {
+  const control::Assignment& low = state_.control.assignment;
+  if (low.empty()) return std::nullopt;
+  return control::low_ratio(governor_.ops(), state_.control.batch, low);
+}
+
 }  // namespace tri::train

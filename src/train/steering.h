@@ -43,6 +43,7 @@ class Steering {
   const std::string& lost_values() const { return lost_values_; }
 
   control::PrecisionShares shares() const;
+  std::optional<double> low_ratio() const;  // paper (c)'s; none with other policies
 
  private:
   bool decides() const;

@@ -43,6 +43,7 @@ void visit_fields(SummaryOrConst& s, const Visit& visit, const Score& score_here
   visit("control_seconds", s.control_seconds);
   visit("decisions", s.decisions);
   visit("skipped_steps", s.skipped_steps);
+  visit("low_ratio", s.low_ratio);
 }
 
 template <class T>

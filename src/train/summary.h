@@ -35,8 +35,9 @@ struct Summary {
     bool operator==(const Shares&) const = default;
   } precision;
   double control_seconds = 0;
-  uint64_t decisions = 0;      // changes that the control loop made
-  uint64_t skipped_steps = 0;  // whose update was lost to values that were not finite
+  uint64_t decisions = 0;                // changes that the control loop made
+  std::optional<double> low_ratio = {};  // paper (c)'s, of its policies: see tri/plan.h
+  uint64_t skipped_steps = 0;            // whose update was lost to values that were not finite
 
   bool operator==(const Summary&) const = default;
 };

@@ -43,12 +43,12 @@ TEST(Summary, HasTheKeysOfTheContractInOrder) {
   const Json json = Json::parse(to_json(example()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(
-      keys, testing::ElementsAre(
-                "model", "data", "method", "seed", "status", "epochs", "steps", "samples", "params",
-                "test_accuracy", "best_test_accuracy", "train_loss", "epoch_seconds",
-                "images_per_second", "engine_peak_bytes", "process_peak_bytes", "ceiling_bytes",
-                "score", "batch", "precision", "control_seconds", "decisions", "skipped_steps"));
+  EXPECT_THAT(keys, testing::ElementsAre(
+                        "model", "data", "method", "seed", "status", "epochs", "steps", "samples",
+                        "params", "test_accuracy", "best_test_accuracy", "train_loss",
+                        "epoch_seconds", "images_per_second", "engine_peak_bytes",
+                        "process_peak_bytes", "ceiling_bytes", "score", "batch", "precision",
+                        "control_seconds", "decisions", "skipped_steps", "low_ratio"));
   EXPECT_EQ(json["status"], "done");
   EXPECT_EQ(json["batch"].dump(), R"({"first":96,"last":128,"min":64,"max":256})");
   EXPECT_EQ(json["precision"].dump(), R"({"fp32":0.1,"bf16":0.7,"fp16":0.2,"fp8":0.0})");

@@ -382,6 +382,7 @@ Summary TrainingLoop::summary(Status status) const {
   result.control_seconds = state_.control_seconds;
   result.decisions = state_.control.changes;
   result.skipped_steps = state_.control.loss.skipped;
+  result.low_ratio = steering_.low_ratio();
   return result;
 }
 
