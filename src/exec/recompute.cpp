@@ -16,6 +16,9 @@ std::vector<int> last_readers(const Lowered& graph) {
   return last;
 }
 
+// Blocks of a segment, as tried one after the other.
+constexpr size_t kCuts[] = {1, 2, 3, 4, 6, 8, 12, 16};
+
 // What a segment drops, and what making it again costs, per sample.
 struct Worth {
   double bytes = 0, macs = 0;
@@ -81,6 +84,19 @@ StepSpec with_all_recomputed(const Engine& engine, StepSpec spec) {
   return with_segments(std::move(spec), segments(engine.lowered(), 1));
 }
 
+Result<size_t> least_peak(const Engine& engine, StepSpec spec) {
+  spec.recompute.clear();
+  TRI_ASSIGN(const Forecast plain, engine.price(spec));
+  size_t least = plain.engine_peak_bytes;
+  for (const size_t cuts : kCuts) {
+    spec.recompute = segments(engine.lowered(), cuts);
+    if (spec.recompute.empty()) continue;
+    TRI_ASSIGN(const Forecast recomputed, engine.price(spec));
+    least = std::min(least, recomputed.engine_peak_bytes);
+  }
+  return least;
+}
+
 std::optional<StepSpec> with_recompute_within(const Engine& engine, StepSpec spec, size_t bytes) {
   const auto fits = [&](const StepSpec& candidate) {
     const Result<Forecast> forecast = engine.price(candidate);
@@ -89,7 +105,7 @@ std::optional<StepSpec> with_recompute_within(const Engine& engine, StepSpec spe
   spec.recompute.clear();
   if (fits(spec)) return spec;
   const std::vector<int> last = last_readers(engine.lowered());
-  for (const size_t cuts : {1, 2, 3, 4, 6, 8, 12, 16}) {
+  for (const size_t cuts : kCuts) {
     std::vector<Segment> all = segments(engine.lowered(), cuts);
     std::ranges::stable_sort(all, std::ranges::greater(), [&](const Segment& segment) {
       const Worth worth = worth_of(engine, spec, segment, last);

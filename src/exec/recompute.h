@@ -18,6 +18,9 @@ std::vector<Segment> segments(const Lowered& graph, size_t cuts);
 // Every block made again: what --recompute all asks for.
 StepSpec with_all_recomputed(const Engine& engine, StepSpec spec);
 
+// The smallest peak that recomputation can bring `spec` to.
+Result<size_t> least_peak(const Engine& engine, StepSpec spec);
+
 // `spec` with the least recomputation that brings its peak to at most `bytes`, by most bytes for
 // the fewest multiply-adds; nothing if that cannot be.
 std::optional<StepSpec> with_recompute_within(const Engine& engine, StepSpec spec, size_t bytes);

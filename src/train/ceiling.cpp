@@ -11,8 +11,8 @@ namespace tri::train {
 namespace {
 
 constexpr double kAutoShare = 0.9;
-// Stacks of the threads, the panel, the metrics, pieces of files: measured below 2 MiB.
-constexpr uint64_t kSmallThings = uint64_t{9} << 18;
+// Stacks of the threads, the panel, the metrics, pieces of files: measured below 3 MiB.
+constexpr uint64_t kSmallThings = uint64_t{13} << 18;
 
 std::string line(std::string_view name, uint64_t bytes) {
   return fmt::format("\n  {:<28}{:>12}", name, base::format_bytes(bytes));

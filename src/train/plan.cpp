@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "exec/recompute.h"
 #include "train/ceiling.h"
 #include "train/engine_options.h"
 #include "train/governing.h"
@@ -63,9 +64,23 @@ class Peaks {
     uint64_t peak;
   };
 
+  // With the images that wait beside it, and recomputed where a run would do so.
   Result<uint64_t> peak(int64_t units) {
-    TRI_ASSIGN(const exec::Forecast made, forecast(units * unit()));
-    return uint64_t{made.engine_peak_bytes};
+    const int64_t samples = units * unit();
+    const auto waiting = static_cast<uint64_t>(samples * model_->input_shape().elements());
+    const bool recomputes =
+        config_.recompute == Recompute::kAuto && config_.batch_mode != BatchMode::kElastic;
+    if (!recomputes) {
+      TRI_ASSIGN(const exec::Forecast made, forecast(samples));
+      return uint64_t{made.engine_peak_bytes} + waiting;
+    }
+    if (!engine_) {
+      TRI_ASSIGN(engine_, train::plan_engine(config_, model_, options_));
+    }
+    exec::StepSpec spec = options_.step;
+    spec.samples = samples;
+    TRI_ASSIGN(const size_t least, exec::least_peak(*engine_, spec));
+    return uint64_t{least} + waiting;
   }
 
   static int64_t guess(const End& low, const End& high, uint64_t room) {
@@ -78,6 +93,7 @@ class Peaks {
   const Config& config_;
   std::shared_ptr<const nn::Model> model_;
   exec::EngineOptions options_;
+  std::unique_ptr<exec::Engine> engine_;  // to ask for prices
 };
 
 // Cheaper ways to train the same network, each with all before it.
@@ -203,6 +219,11 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   plan.process_peak_bytes = pricing.bytes_now();
   plan.fits = plan.process_peak_bytes <= ceiling;
   if (!plan.fits) TRI_TRY(find_way(config, *model, *engine, pricing, plan));
+  const control::Governor governor = train::make_governor(config, *model);
+  if (const control::Assignment& low = governor.start().assignment; !low.empty()) {
+    plan.tensor_bits = control::tensor_bits(governor.ops(), plan.batch, low);
+    plan.low_ratio = control::low_ratio(governor.ops(), plan.batch, low);
+  }
   if (ceiling > base) {
     TRI_ASSIGN(plan.max_batch, peaks.most_within(ceiling - base));
   }

@@ -1,0 +1,112 @@
+#include "ops/conv2d/pointwise.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/philox.h"
+#include "ops/conv2d/gather_conv.h"
+
+namespace tri::ops {
+namespace {
+
+std::vector<float> draws(uint64_t seed, int64_t count) {
+  base::Stream stream(seed, base::Purpose::kInit);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values) v = 2.0f * stream.uniform() - 1.0f;
+  return values;
+}
+
+struct Keep final : GradConsumer {
+  explicit Keep(int64_t count) : grad(static_cast<size_t>(count)) {}
+  void consume(size_t, int64_t begin, int64_t count, const float* from) noexcept override {
+    std::copy_n(from, count, grad.begin() + begin);
+  }
+  std::vector<float> grad;
+};
+
+// Channels that fill panels and that do not, several samples or strips of one in a unit, one chunk
+// and many.
+struct Case {
+  Shape in;
+  int64_t out, samples;
+};
+const std::vector<Case> kCases = {{{1, 1, 37}, 10, 5},   {{7, 7, 24}, 40, 13},
+                                  {{6, 5, 17}, 150, 4},  {{12, 11, 32}, 144, 9},
+                                  {{40, 37, 16}, 96, 3}, {{3, 3, 160}, 320, 30}};
+
+class PointwiseTest : public testing::TestWithParam<Case> {
+ protected:
+  PointwiseTest() : n(GetParam().samples) {
+    const Shape in = GetParam().in;
+    g = {in, {in.h, in.w, GetParam().out}, 1, 1, 1, 1, 0, 0, 1};
+    x = draws(1, n * g.in.elements());
+    dy = draws(2, n * g.out.elements());
+    const auto oihw = draws(3, g.out.c * g.in.c);
+    panels.resize(static_cast<size_t>(g.weight_count()));
+    pack_weights(g, oihw.data(), panels.data());
+    source.stored = {x.data(), Format::kF32, g.in.c, g.in.c, g.in.pixels()};
+    grad.grad = {dy.data(), Format::kF32, g.out.c, g.out.c, g.out.pixels()};
+    grad.value.stored = grad.grad;
+    grad.value.activation = Activation::kRelu;
+  }
+  Sink sink(std::vector<float>& dx, Format format, bool accumulate) const {
+    return {dx.data(), format, g.in.c, g.in.c, g.in.pixels(), accumulate};
+  }
+  ConvGeometry g;
+  int64_t n;
+  std::vector<float> x, dy, panels;
+  Source source;
+  GradSource grad;
+};
+
+TEST_P(PointwiseTest, a_joint_pass_has_the_bits_of_two) {
+  const OuterPlan outer(g, n, 0);
+  const PointwisePlan plan(outer);
+  const GatherPlan gather(g, Direction::kBackwardData, n);
+  std::vector<float> partial(panels.size(), NAN);
+  for (const size_t threads : {1, 3}) {
+    base::ThreadPool pool(threads);
+    const size_t own = outer.shared_bytes() + threads * outer.worker_bytes();
+    std::vector<std::byte> scratch(
+        std::max(own + plan.shared_bytes(outer) + threads * plan.worker_bytes(),
+                 gather.scratch_bytes(threads)));
+    Keep alone_w(g.weight_count());
+    conv_backward_weights(outer, source, grad, nullptr, partial.data(), alone_w, scratch.data(),
+                          pool);
+    for (const Format format : {Format::kF32, Format::kBf16}) {
+      for (const bool accumulate : {false, true}) {
+        std::vector<float> alone(x.size(), 0.25f), joined = alone;
+        conv_backward_data(gather, grad, {panels.data()}, sink(alone, format, accumulate),
+                           scratch.data(), pool);
+        PointwiseData data(outer, plan, {panels.data()}, sink(joined, format, accumulate),
+                           scratch.data() + own, pool);
+        Keep joined_w(g.weight_count());
+        conv_backward_weights(outer, source, grad, nullptr, partial.data(), joined_w,
+                              scratch.data(), pool, &data);
+        EXPECT_EQ(alone, joined) << numeric::spec(format).name << (accumulate ? " added" : "");
+        EXPECT_EQ(alone_w.grad, joined_w.grad);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(shapes, PointwiseTest, testing::ValuesIn(kCases));
+
+TEST(pointwise_choice, takes_1x1_of_stride_1_in_one_group) {
+  ConvGeometry g{{4, 4, 8}, {4, 4, 8}, 1, 1, 1, 1, 0, 0, 1};
+  EXPECT_TRUE(is_pointwise(g));
+  g.groups = 2;
+  EXPECT_FALSE(is_pointwise(g));
+  g.groups = 1;
+  g.stride_w = 2;
+  EXPECT_FALSE(is_pointwise(g));
+  g.stride_w = 1;
+  g.kernel_h = 3;
+  EXPECT_FALSE(is_pointwise(g));
+}
+
+}  // namespace
+}  // namespace tri::ops
