@@ -230,11 +230,6 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   if (!plan.fits) {
     TRI_ASSIGN(plan.remedies, find_remedies(config, model, options, plan, base));
   }
-  const control::Governor governor = train::make_governor(config, *model);
-  if (const control::Assignment& low = governor.start().assignment; !low.empty()) {
-    plan.tensor_bits = control::tensor_bits(governor.ops(), config.batch, low);
-    plan.low_ratio = control::low_ratio(governor.ops(), config.batch, low);
-  }
   return plan;
 }
 
