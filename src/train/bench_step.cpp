@@ -7,6 +7,7 @@
 #include "train/engine_options.h"
 #include "train/machine_limits.h"
 #include "train/process_memory.h"
+#include "train/trace.h"
 #include "tri/bench.h"
 #include "tri/plan.h"
 
@@ -78,7 +79,11 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   bench.peak_gflops = train::fma_peak_gflops(pool);
   const Times times = time_steps(*engine, config.steps, pool);
   bench.peak_gflops = std::max(bench.peak_gflops, train::fma_peak_gflops(pool));
-  engine->evaluate(0, engine->forecast().eval_samples, pool);  // it belongs to the peak too
+  if (!config.profile.empty()) TRI_TRY(train::write_trace(config.profile, *engine));
+  // They belong to the peak too.
+  engine->evaluate(0, engine->forecast().eval_samples, pool);
+  if (const int64_t samples = engine->forecast().curvature_samples; samples > 0)
+    engine->curvature(0, samples, 1, pool);
 
   bench.ms_per_step = median(times.whole);
   bench.images_per_second = 1e3 * static_cast<double>(config.batch) / bench.ms_per_step;
