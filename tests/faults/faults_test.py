@@ -23,8 +23,10 @@ if "--kills" in sys.argv:
     KILLS = int(sys.argv[at + 1])
     del sys.argv[at:at + 2]
 
-# Batches straddle epochs; every form of storage but the plain one; saves all the time.
-RUN = ["--method", "triaccel", "--precision", "bf16", "--curvature", "off", "--batch-mode", "fixed",
+# Batches straddle epochs and grow, layers change their precision and step size; every form of storage but
+# the plain one; saves all the time.
+RUN = ["--method", "triaccel", "--control-every", "4", "--curvature-every", "6", "--curvature-batch", "8",
+       "--curvature-top", "2", "--batch-max", "64", "--ghost-batch", "8", "--memory", "64MiB",
        "--model", "convnet", "--width", "0.25", "--data", "synthetic:3,12,200", "--batch", "32",
        "--epochs", "12", "--lr", "0.05", "--save-every", "3", "--quiet"]
 WEIGHTS = ["checkpoints/last/model.safetensors", "checkpoints/last/optimizer.safetensors"]
