@@ -71,6 +71,7 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
                        {"precision", table_fields(table_of(parts_.engine.spec().formats),
                                                   parts_.governor.layers())}}));
   if (opening) TRI_TRY(write(EventKind::kControl, *opening));
+  TRI_TRY(report_small_curvature());
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
   if (!saved_step_) TRI_TRY(save(false));
   while (!finished()) {
@@ -285,6 +286,17 @@ Result<void> TrainingLoop::end_epoch() {
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
   if (best) TRI_TRY(save(true));
   return {};
+}
+
+// A ceiling or a batch that leaves no room for the samples asked for.
+Result<void> TrainingLoop::report_small_curvature() {
+  const Config& config = parts_.config;
+  const int64_t samples = parts_.engine.forecast().curvature_samples;
+  if (config.curvature == Curvature::kOff || samples >= config.curvature_batch) return {};
+  return warn(
+      fmt::format("curvature is measured on {} samples instead of {}: there is no room for "
+                  "more beside a step of {}",
+                  samples, config.curvature_batch, parts_.engine.spec().samples));
 }
 
 Result<void> TrainingLoop::report_skipped() {

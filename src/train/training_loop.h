@@ -77,6 +77,7 @@ class TrainingLoop {
   Result<LoopEnd> stop(Status status, std::optional<Error> why);
   Result<void> write(metrics::EventKind kind, metrics::Fields fields);
   Result<void> report_skipped();
+  Result<void> report_small_curvature();
   Summary summary(Status status) const;
   PanelState panel_state() const;
   double seconds() const { return before_seconds_ + clock_.seconds(); }
