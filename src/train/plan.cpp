@@ -227,6 +227,8 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   if (ceiling > base) {
     TRI_ASSIGN(plan.max_batch, peaks.most_within(ceiling - base));
   }
+  // An elastic run that is pressed hard recomputes too.
+  if (plan.fits) plan.max_batch = std::max(plan.max_batch, plan.batch);
   if (!plan.fits) {
     TRI_ASSIGN(plan.remedies, find_remedies(config, model, options, plan, base));
   }
