@@ -181,17 +181,22 @@ control::Signals signals_of(const exec::Engine& engine, const exec::StepReport& 
 
 void add_weight_overflows(exec::Engine& engine, control::Signals& signals) {
   const nn::Model& model = engine.model();
-  std::vector<float> values;
+  const exec::Parameters& parameters = engine.parameters();
+  std::vector<float> values, room;
   for (const nn::Node& node : model.nodes) {
     if (!is_gemm(node)) continue;
     const numeric::Format format = engine.spec().formats[index(node.layer)].p;
     const float limit = numeric::overflow_threshold(format);
-    values.resize(static_cast<size_t>(elements(model, node.weight)));
-    engine.parameters().get(index(node.weight), values);
-    const auto beyond =
-        std::ranges::count_if(values, [limit](float value) { return !(std::abs(value) < limit); });
+    uint64_t beyond = 0;
+    // Piece by piece: a whole weight beside the engine would not be within the ceiling.
+    for (size_t i = 0; i < parameters.pieces(index(node.weight)); ++i) {
+      values.resize(parameters.piece(index(node.weight), i).count);
+      parameters.get_piece(index(node.weight), i, values, room);
+      beyond += static_cast<uint64_t>(std::ranges::count_if(
+          values, [limit](float value) { return !(std::abs(value) < limit); }));
+    }
     signals.layers[index(node.layer)].p_overflow =
-        share(static_cast<uint64_t>(beyond), static_cast<double>(values.size()));
+        share(beyond, static_cast<double>(elements(model, node.weight)));
   }
 }
 

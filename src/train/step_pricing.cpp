@@ -6,7 +6,7 @@
 namespace tri::train {
 
 // Recomputation changes no bit but costs time, so a step that may shrink does so first, down to
-// half: see Note [Rungs].
+// half: see docs/decisions/0005-rungs.md.
 bool StepPricing::may_recompute(int64_t samples) const {
   if (config_->recompute != Recompute::kAuto) return false;
   const bool least = config_->batch_mode == BatchMode::kElastic && samples <= *config_->batch_min;
