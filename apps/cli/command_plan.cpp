@@ -37,16 +37,15 @@ Json as_json(const MemoryPlan& plan) {
                        {"to", change.to},
                        {"reason", change.reason}});
   Json json = {{"fits", plan.fits},
-
                {"ceiling_bytes", plan.ceiling_bytes},
                {"engine_peak_bytes", plan.engine_peak_bytes},
                {"process_peak_bytes", plan.process_peak_bytes},
                {"max_batch", plan.max_batch},
                {"params", plan.params},
                {"by_kind", kinds},
-               {"layers", layers}};
-  json["batch"] = plan.batch;
-  json["changes"] = changes;
+               {"layers", layers},
+               {"batch", plan.batch},
+               {"changes", changes}};
   if (plan.tensor_bits) {
     json["tensor_bits"] = *plan.tensor_bits;
     json["low_ratio"] = *plan.low_ratio;
