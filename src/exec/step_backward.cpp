@@ -19,6 +19,10 @@ void StepBuilder::backward() {
     for (const int input : op.inputs) wants = wants || wants_grad(input);
     wants_grad_[static_cast<size_t>(op.output)] = wants;
   }
+  first_reader_.assign(graph_.tensors.size(), graph_.ops.size());
+  for (size_t index = graph_.ops.size(); index-- > 0;)
+    for (const int input : graph_.ops[index].inputs)
+      first_reader_[static_cast<size_t>(input)] = index;
   auto segment = plan_.spec.recompute.rbegin();
   for (size_t index = graph_.ops.size(); index-- > 0;) {
     op_ = static_cast<int>(index);
@@ -96,8 +100,10 @@ void StepBuilder::norm_backward(int norm) {
   made.rewrites = rewrites_grad(t);
   touch(made.grads);
   touch_grad(t);
-  const int memory = scratch(
-      made.plan->shared_bytes() + plan_.spec.threads * made.plan->worker_bytes(), tensor(t).layer);
+  if (made.grad_watched)
+    touch(made.grad_sums);
+  else
+    made.grad_sums = norm_scratch(norm);
   const std::string& name =
       graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)].name;
   const nn::Node& node =
@@ -105,8 +111,9 @@ void StepBuilder::norm_backward(int norm) {
   if (keeps_gradients())
     for (const int parameter : {node.weight, node.bias}) keep_gradient(parameter, Format::kF32, -1);
   add_tick(name + " backward", Phase::kBackward,
-           [norm, t, memory, weight = node.weight, bias = node.bias](StepRun& run) {
-             const ops::NormPlan& plan = *run.plan->norms[static_cast<size_t>(norm)].plan;
+           [norm, t, weight = node.weight, bias = node.bias](StepRun& run) {
+             const NormSlots& slots = run.plan->norms[static_cast<size_t>(norm)];
+             if (slots.grad_watched && run.wasted()) return;
              const ops::NormGrads grads = run.norm_grads(norm);
              const auto open = [&run](int parameter, float* sums) {
                const auto p = static_cast<size_t>(parameter);
@@ -118,11 +125,14 @@ void StepBuilder::norm_backward(int norm) {
              };
              open(weight, grads.gamma);
              open(bias, grads.beta);
-             run.note_passed(
-                 t, ops::norm_backward(plan, run.grad_source(t, true), run.norm_batch(norm),
-                                       run.norm_params(norm), grads,
-                                       run.plan->norms[static_cast<size_t>(norm)].rewrites,
-                                       run.at(memory), *run.pool));
+             if (slots.grad_watched)
+               ops::norm_join_grads(*slots.plan, run.norm_batch(norm), run.norm_params(norm), grads,
+                                    run.at(slots.grad_sums), *run.pool);
+             else
+               run.note_passed(
+                   t, ops::norm_backward(*slots.plan, run.grad_source(t, true),
+                                         run.norm_batch(norm), run.norm_params(norm), grads,
+                                         slots.rewrites, run.at(slots.grad_sums), *run.pool));
            });
 }
 
@@ -214,10 +224,23 @@ void StepBuilder::scale_backward(size_t index) {
            });
 }
 
+int StepBuilder::watched_norm(size_t op, int t) {
+  const int norm = t < 0 ? -1 : tensor(t).norm;
+  if (norm < 0 || plan_.spec.measures() || !operation(op)->needs().tells_data ||
+      first_reader_[static_cast<size_t>(t)] != op)
+    return -1;
+  NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
+  made.grad_watched = true;
+  made.grad_sums = norm_scratch(norm);
+  touch_value(t);
+  return norm;
+}
+
 void StepBuilder::data_backward(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   bool wanted = false;
   joined_.clear();
+  joined_norm_ = -1;
   for (const int input : op.inputs) wanted = wanted || wants_grad(input);
   if (!wanted) return;
   std::vector<std::pair<int, bool>> sinks;  // (tensor or -1, accumulate)
@@ -234,32 +257,36 @@ void StepBuilder::data_backward(size_t index) {
   }
   if (operation(index)->needs().data_with_weights && !plan_.spec.measures()) {
     joined_ = sinks;  // weights_backward() does both
+    joined_norm_ = watched_norm(index, sinks[0].first);
     return;
   }
   touch_grad(op.output);
   touch(plan_.saved[index]);
   const int memory = scratch(operation(index)->needs().backward_scratch, tensor(op.output).layer);
-  add_tick(op.name + " backward", Phase::kBackward, [index, sinks, cleared, memory](StepRun& run) {
-    const LoweredOp& lowered = run.graph().ops[index];
-    for (const int buffer : cleared)
-      std::memset(run.at(buffer), 0, run.plan->buffers[static_cast<size_t>(buffer)].bytes);
-    run.sinks->clear();
-    for (const auto& [t, accumulate] : sinks)
-      run.sinks->push_back(t < 0 ? ops::Sink{} : run.grad_sink(t, accumulate));
-    ops::PassArguments pass;
-    pass.pool = run.pool;
-    pass.scratch = memory_of(run, memory);
-    pass.saved = memory_of(run, run.plan->saved[index]);
-    pass.output_grad = run.grad_source(lowered.output);
-    pass.input_grads = *run.sinks;
-    pass.seed = run.seed;
-    pass.samples = run.batch.samples;
-    if (lowered.node >= 0) {
-      const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
-      if (node.weight >= 0) pass.weights = run.weights(node);
-    }
-    run.note_passed(lowered.inputs[0], run.plan->operations[index]->backward_data(pass));
-  });
+  const int norm = watched_norm(index, sinks[0].first);
+  add_tick(op.name + " backward", Phase::kBackward,
+           [index, sinks, cleared, memory, norm](StepRun& run) {
+             const LoweredOp& lowered = run.graph().ops[index];
+             for (const int buffer : cleared)
+               std::memset(run.at(buffer), 0, run.plan->buffers[static_cast<size_t>(buffer)].bytes);
+             run.sinks->clear();
+             for (const auto& [t, accumulate] : sinks)
+               run.sinks->push_back(t < 0 ? ops::Sink{} : run.grad_sink(t, accumulate));
+             ops::PassArguments pass;
+             pass.pool = run.pool;
+             pass.scratch = memory_of(run, memory);
+             pass.saved = memory_of(run, run.plan->saved[index]);
+             pass.output_grad = run.grad_source(lowered.output);
+             pass.input_grads = *run.sinks;
+             pass.seed = run.seed;
+             pass.samples = run.batch.samples;
+             if (lowered.node >= 0) {
+               const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
+               if (node.weight >= 0) pass.weights = run.weights(node);
+             }
+             WatchedNorm watched(run, norm, run.sinks->data());
+             run.note_passed(lowered.inputs[0], run.plan->operations[index]->backward_data(pass));
+           });
 }
 
 }  // namespace tri::exec

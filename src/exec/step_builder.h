@@ -45,6 +45,7 @@ class StepBuilder {
   void make_again(const Segment& segment);
   void scale_factors(const LoweredOp& op);
   void norm_forward(int norm);
+  int norm_scratch(int norm);
   void loss();
 
   // step_backward.cpp
@@ -81,6 +82,8 @@ class StepBuilder {
   // The buffer of t's gradient, made at its first contribution; says whether it was there before.
   bool open_grad(int t);
   bool rewrites_grad(int t) const;
+  // The norm of tensor t, if `op` is the last to add to its gradient and can make its sums; or -1.
+  int watched_norm(size_t op, int t);
   bool may_alias(size_t add, int input, const std::vector<int>& aliased) const;
   // Sums wait for the next micro-batch.
   bool accumulates() const { return plan_.spec.micros > 1; }
@@ -106,8 +109,11 @@ class StepBuilder {
     std::shared_ptr<std::vector<LayerVector>> layers;
     std::array<int, 4> rooms;  // buffers of power iteration
   } hessian_;
-  // Gradients (tensor, accumulate) that the weights' tick of the op at hand writes as well.
+  std::vector<size_t> first_reader_;  // by tensor: the op that comes last on the way back
+  // Gradients (tensor, accumulate) that the weights' tick of the op at hand writes as well, and the
+  // norm whose sums it makes.
   std::vector<std::pair<int, bool>> joined_;
+  int joined_norm_ = -1;
 };
 
 }  // namespace tri::exec

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/check.h"
 #include "exec/step_builder.h"
@@ -219,7 +220,14 @@ void StepBuilder::forward_op(size_t index, bool again) {
   touch(plan_.saved[index]);
   const int memory = scratch(needs.forward_scratch, tensor(op.output).layer);
   const Phase phase = again ? Phase::kBackward : Phase::kForward;
-  add_tick(again ? op.name + " again" : op.name, phase, [index, again, memory](StepRun& run) {
+  int norm = tensor(op.output).norm;
+  if (again || plan_.spec.frozen() || !needs.tells_forward) norm = -1;
+  if (norm >= 0) {
+    NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
+    made.sums = norm_scratch(norm);
+    made.watched = true;
+  }
+  add_tick(again ? op.name + " again" : op.name, phase, [index, again, memory, norm](StepRun& run) {
     const LoweredOp& lowered = run.graph().ops[index];
     run.sources->clear();
     for (const int input : lowered.inputs) run.sources->push_back(run.source(input));
@@ -236,6 +244,12 @@ void StepBuilder::forward_op(size_t index, bool again) {
       const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
       if (node.weight >= 0) pass.weights = run.weights(node);
       if (node.bias >= 0) pass.bias = run.vector(node.bias);
+    }
+    std::optional<ops::NormMoments> moments;
+    if (norm >= 0) {
+      const NormSlots& slots = run.plan->norms[static_cast<size_t>(norm)];
+      moments.emplace(*slots.plan, run.source(lowered.output).stored, run.at(slots.sums));
+      pass.output.watcher = &*moments;
     }
     const ops::StoreCounts lost = run.plan->operations[index]->forward(pass);
     if (!again) run.report->saved[static_cast<size_t>(lowered.output)] += lost;
@@ -256,9 +270,14 @@ void StepBuilder::scale_factors(const LoweredOp& op) {
   });
 }
 
+int StepBuilder::norm_scratch(int norm) {
+  return scratch(plan_.norms[static_cast<size_t>(norm)].plan->scratch_bytes(plan_.spec.threads),
+                 tensor(graph_.norms[static_cast<size_t>(norm)].tensor).layer);
+}
+
 void StepBuilder::norm_forward(int norm) {
   const LoweredNorm& lowered = graph_.norms[static_cast<size_t>(norm)];
-  const NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
+  NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
   const std::string& name = graph_.model->nodes[static_cast<size_t>(lowered.node)].name;
   touch(made.batch);
   if (plan_.spec.frozen()) {
@@ -272,19 +291,24 @@ void StepBuilder::norm_forward(int norm) {
     return;
   }
   touch(slots(lowered.tensor).data);
-  const int memory =
-      scratch(made.plan->shared_bytes() + plan_.spec.threads * made.plan->worker_bytes(),
-              tensor(lowered.tensor).layer);
-  add_tick(name, Phase::kForward, [norm, memory](StepRun& run) {
+  if (made.watched)
+    touch(made.sums);
+  else
+    made.sums = norm_scratch(norm);
+  add_tick(name, Phase::kForward, [norm](StepRun& run) {
     const LoweredNorm& which = run.graph().norms[static_cast<size_t>(norm)];
     const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(which.node)];
     ops::NormRunning running;
     if (run.part != Pass::kApply)
       running = {run.parameters->running_mean(which.node).data(),
                  run.parameters->running_variance(which.node).data(), node.attr.momentum};
-    ops::norm_forward(*run.plan->norms[static_cast<size_t>(norm)].plan,
-                      run.source(which.tensor).stored, run.norm_params(norm), run.norm_batch(norm),
-                      running, run.at(memory), *run.pool);
+    const NormSlots& slots = run.plan->norms[static_cast<size_t>(norm)];
+    if (slots.watched)
+      ops::norm_join(*slots.plan, run.norm_params(norm), run.norm_batch(norm), running,
+                     run.at(slots.sums), *run.pool);
+    else
+      ops::norm_forward(*slots.plan, run.source(which.tensor).stored, run.norm_params(norm),
+                        run.norm_batch(norm), running, run.at(slots.sums), *run.pool);
   });
 }
 

@@ -111,9 +111,15 @@ struct TensorSlots {
 };
 
 struct NormSlots {
-  int batch = -1;         // mean, inverse, scale, shift; with running statistics: scale, shift
-  int grads = -1;         // a, b, c, then the gradients of gamma and beta
-  bool rewrites = false;  // backward replaces GY by dz, see ops::norm_backward
+  int batch = -1;  // mean, inverse, scale, shift; with running statistics: scale, shift
+  int grads = -1;  // a, b, c, then the gradients of gamma and beta
+  // Scratch of ops::NormSums for either direction: where the operation that writes the tensor makes
+  // them, alive from there to the norm's own tick.
+  int sums = -1;
+  int grad_sums = -1;
+  bool watched = false;       // the operation before it makes the sums
+  bool grad_watched = false;  // its first reader does, on the way back
+  bool rewrites = false;      // backward replaces GY by dz, see ops::NormGradSums
   std::unique_ptr<ops::NormPlan> plan;
 };
 

@@ -185,6 +185,18 @@ FrozenNorm StepRun::frozen_norm(int norm) const {
           pick(graph().model->nodes, node).attr.eps};
 }
 
+WatchedNorm::WatchedNorm(const StepRun& run, int norm, ops::Sink* sink) : run_(run), norm_(norm) {
+  if (norm < 0) return;
+  const NormSlots& slots = pick(run.plan->norms, norm);
+  sums_.emplace(*slots.plan, run.grad_source(pick(run.graph().norms, norm).tensor, true),
+                run.norm_batch(norm).mean, slots.rewrites, run.at(slots.grad_sums));
+  sink->watcher = &*sums_;
+}
+
+WatchedNorm::~WatchedNorm() {
+  if (sums_) run_.note_passed(pick(run_.graph().norms, norm_).tensor, sums_->lost());
+}
+
 size_t update_scratch_bytes(size_t count, size_t threads) {
   const size_t tiles = (count + kUpdateTile - 1) / kUpdateTile;
   return tiles * sizeof(optim::GradStats) + threads * kPiece * sizeof(float);

@@ -2,6 +2,7 @@
 // Room: exec. What the ticks of a running step share: where the regions lie, the batch, the
 // update's numbers, and what the step reports. Lives for one step; owns nothing.
 #include <atomic>
+#include <optional>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -102,6 +103,11 @@ struct StepRun {
   float* floats(int buffer) const { return reinterpret_cast<float*>(at(buffer)); }
   bool first_micro() const { return micro == 0; }
   bool last_micro() const { return micro + 1 == plan->spec.micros; }
+  // Nothing will step by gradients any more. After a loss that is no number they are made all the
+  // same: they tell where the trouble is.
+  bool wasted() const {
+    return report->first_bad >= 0 && part == Pass::kWhole && plan->spec.update;
+  }
   bool updates() const { return last_micro() && part != Pass::kMeasure && !report->skipped; }
 
   // Books what storing a gradient lost.
@@ -126,6 +132,21 @@ struct StepRun {
   bool moves_layer() const { return curvature != nullptr && curvature->probe.layer >= 0; }
   ops::NormParams norm_params(int norm) const;
   FrozenNorm frozen_norm(int norm) const;
+};
+
+// While it lives, whoever writes to `sink`, the gradient of a norm's tensor, makes that norm's
+// sums: Note [Watched rows]. Books what that lost.
+class WatchedNorm {
+ public:
+  WatchedNorm(const StepRun& run, int norm, ops::Sink* sink);  // norm < 0: nothing is watched
+  ~WatchedNorm();
+  WatchedNorm(const WatchedNorm&) = delete;
+  WatchedNorm& operator=(const WatchedNorm&) = delete;
+
+ private:
+  const StepRun& run_;
+  int norm_;
+  std::optional<ops::NormGradSums> sums_;
 };
 
 // Steps parameter `index` by a gradient that lies whole in `format`, if this is the time to step

@@ -50,6 +50,7 @@ void StepBuilder::weights_backward(size_t index) {
   for (const int input : op.inputs) touch_value(input);
   touch_grad(op.output);
   tick.joined = joined_;
+  tick.joined_norm = joined_norm_;
   for (const auto& [t, accumulate] : joined_) touch(slots(t).grad);
   // The sums of a layer that is packed in several chunks, or that go on from a micro-batch before;
   // kept gradients in fp32 serve as well.

@@ -8,9 +8,7 @@
 namespace tri::exec {
 
 void WeightsTick::run(StepRun& run) const {
-  // Nothing will step by this gradient. After a loss that is no number it is made all the same: it
-  // tells where the trouble is.
-  if (run.report->first_bad >= 0 && run.part == Pass::kWhole && run.plan->spec.update) return;
+  if (run.wasted()) return;
   const LoweredOp& lowered = run.graph().ops[op];
   ops::Operation& operation = *run.plan->operations[op];
   run.sources->clear();
@@ -39,6 +37,7 @@ void WeightsTick::run(StepRun& run) const {
     pass.initial = pass.partial;
   }
   const auto backward = [&](ops::GradConsumer& consumer) {
+    WatchedNorm watched(run, joined_norm, run.sinks->data());
     pass.consumer = &consumer;
     run.note_passed(lowered.inputs[0], operation.backward_weights(pass));
   };

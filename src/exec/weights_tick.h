@@ -24,6 +24,7 @@ struct WeightsTick {
   int bias_grad = -1;
   // Gradients of inputs (tensor, accumulate) that the operation makes in the same pass.
   std::vector<std::pair<int, bool>> joined;
+  int joined_norm = -1;  // whose sums the first of them makes, see WatchedNorm
 
   void run(StepRun& run) const;
 

@@ -38,8 +38,10 @@ struct Needs {
   // Given input_grads and weights, backward_weights() does the work of backward_data() too, with
   // the same bits and fewer passes over the gradient.
   bool data_with_weights = false;
-  size_t gradient_parts = 0;  // calls of consumer->consume()
-  int64_t macs = 0;           // multiply-adds with real numbers of one sample's forward pass
+  bool tells_forward = false;  // obeys output.watcher
+  bool tells_data = false;     // obeys input_grads[0].watcher
+  size_t gradient_parts = 0;   // calls of consumer->consume()
+  int64_t macs = 0;            // multiply-adds with real numbers of one sample's forward pass
 };
 
 // What exec lends for one pass; each field only where its pass is named.

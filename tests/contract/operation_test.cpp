@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -74,6 +75,23 @@ struct Keep final : ops::GradConsumer {
   std::vector<float> grad;
 };
 
+// Counts how often it was told of each number.
+struct Counter final : ops::RowWatcher {
+  Counter(int64_t samples, const Shape& tensor_shape)
+      : shape(tensor_shape), told(static_cast<size_t>(samples * shape.elements())) {}
+  void finished(const ops::RowRange& r, size_t worker) noexcept override {
+    if (worker >= kThreads) told[0] += 2;
+    for (int64_t row = r.sample * shape.pixels() + r.pixel, i = 0; i < r.count; ++i, ++row)
+      for (int64_t c = r.channel; c < r.channel + r.channels; ++c)
+        told[static_cast<size_t>(row * shape.c + c)] += 1;
+  }
+  bool each_once() const {
+    return std::ranges::all_of(told, [](const auto& count) { return count == 1; });
+  }
+  Shape shape;
+  std::vector<std::atomic<int>> told;
+};
+
 class GoldenOperation : public testing::TestWithParam<golden::Operation> {
  protected:
   const golden::Operation& op = GetParam();
@@ -107,13 +125,16 @@ class GoldenOperation : public testing::TestWithParam<golden::Operation> {
     };
     ops::Source source;
     source.stored = stored(x, in);
-    const ops::Sink input_grad = sink(dx, in);
+    Counter written(samples, out), returned(samples, in);
+    ops::Sink input_grad = sink(dx, in);
+    input_grad.watcher = &returned;
     ops::PassArguments pass;
     pass.pool = &pool;
     pass.scratch = aligned(scratch);
     pass.saved = aligned(saved);
     pass.inputs = {&source, 1};
     pass.output = sink(y, out);
+    pass.output.watcher = &written;
     pass.output_grad.grad = stored(dy, out);
     pass.input_grads = {&input_grad, 1};
     const bool weighted = op.parameters.contains("weight");
@@ -135,8 +156,10 @@ class GoldenOperation : public testing::TestWithParam<golden::Operation> {
     const double terms =
         weighted ? static_cast<double>(geometry.taps() * geometry.group_in()) : window;
     operation->forward(pass);
+    EXPECT_EQ(written.each_once(), needs.tells_forward);
     expect_near(channels_last(op.output), y, terms, largest(op.output), "output");
     operation->backward_data(pass);
+    EXPECT_EQ(returned.each_once(), needs.tells_data);
     expect_near(channels_last(op.gradients.at("x")), dx,
                 weighted ? static_cast<double>(geometry.taps() * geometry.group_out()) : window,
                 largest(op.gradients.at("x")), "gradient of x");
@@ -146,8 +169,12 @@ class GoldenOperation : public testing::TestWithParam<golden::Operation> {
     pass.partial = partial.data();
     pass.consumer = &keep;
     const std::vector<float> alone = dx;
-    if (operation->needs().data_with_weights) std::ranges::fill(dx, NAN);
+    if (needs.data_with_weights) {
+      std::ranges::fill(dx, NAN);
+      std::ranges::fill(returned.told, 0);
+    }
     operation->backward_weights(pass);
+    EXPECT_EQ(returned.each_once(), needs.tells_data);
     EXPECT_EQ(alone, dx) << "a joint pass must have the bits of a pass of its own";
     ops::unpack_weights(geometry, keep.grad.data(), oihw.data());
     const auto sums = static_cast<double>(samples * out.pixels());

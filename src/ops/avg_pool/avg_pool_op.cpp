@@ -12,6 +12,7 @@ class AvgPool final : public Operation {
         backward_(forward_.window.window, spec.attr.count_include_pad, Pass::kBackward,
                   spec.samples) {
     needs_.forward_scratch = spec.threads * forward_.worker_bytes();
+    needs_.tells_forward = needs_.tells_data = true;
     needs_.backward_scratch = spec.threads * backward_.worker_bytes();
   }
   StoreCounts forward(const PassArguments& pass) noexcept override {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <new>
 
 #include "ops/batch_norm/norm_kernel.h"
-#include "ops/rows/counts.h"
 
 namespace tri::ops {
 namespace {
@@ -43,11 +43,35 @@ struct Tile {
   int64_t count;  // 0 behind the end of a last, smaller ghost batch
 };
 
+int64_t sum_bytes(const NormPlan& plan) {
+  return ceil_div(static_cast<int64_t>(plan.tiles()) * 2 * plan.channels, 16) * 64;
+}
+
 // The two sums of every tile: [tile][2][channels].
-float* partial(const NormPlan& plan, std::byte* scratch, size_t tile, int which) {
-  return reinterpret_cast<float*>(scratch) +
+const float* partial(const NormPlan& plan, const std::byte* scratch, size_t tile, int which) {
+  return reinterpret_cast<const float*>(scratch) +
          (static_cast<int64_t>(tile) * 2 + which) * plan.channels;
 }
+float* partial(const NormPlan& plan, std::byte* scratch, size_t tile, int which) {
+  return const_cast<float*>(partial(plan, const_cast<const std::byte*>(scratch), tile, which));
+}
+
+// Rows as fp32: where they lie if they can be read there, else in `room`.
+struct Rows {
+  Rows(const NormPlan& plan, const Stored& y, const Tile& tile, float* room)
+      : data(room), stride(plan.channels) {
+    if (y.format == Format::kF32) {
+      data = static_cast<const float*>(y.data) + tile.row * y.row_stride;
+      stride = y.row_stride;
+      return;
+    }
+    Source source;
+    source.stored = y;
+    load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, stride);
+  }
+  const float* data;
+  int64_t stride;
+};
 
 // The rows of a tile, sample by sample: a factor belongs to one sample.
 template <class Visit>
@@ -87,35 +111,57 @@ int64_t NormPlan::ghost_rows(int64_t index) const {
 }
 
 size_t NormPlan::shared_bytes() const {
-  return static_cast<size_t>(ceil_div(static_cast<int64_t>(tiles()) * 2 * channels, 16)) * 64;
+  const auto counters = static_cast<int64_t>(tiles() * sizeof(std::atomic<int32_t>));
+  return static_cast<size_t>(sum_bytes(*this) + ceil_div(counters, 64) * 64);
 }
 
 size_t NormPlan::worker_bytes() const {
   return static_cast<size_t>(ceil_div(2 * tile_rows * channels, 16)) * 64;
 }
 
-void norm_forward(const NormPlan& plan, const Stored& y, const NormParams& params,
-                  const NormBatch& batch, const NormRunning& running, std::byte* scratch,
-                  base::ThreadPool& pool) noexcept {
-  std::byte* workers = scratch + plan.shared_bytes();
-  const bool direct = y.format == Format::kF32;
-  pool.run(plan.tiles(), [&](size_t index, size_t worker) {
-    const Tile tile(plan, index);
-    if (tile.count == 0) return;
-    auto* room = reinterpret_cast<float*>(workers + worker * plan.worker_bytes());
-    const float* rows = room;
-    int64_t stride = plan.channels;
-    if (direct) {
-      rows = static_cast<const float*>(y.data) + tile.row * y.row_stride;
-      stride = y.row_stride;
-    } else {
-      Source source;
-      source.stored = y;
-      load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, stride);
-    }
-    tile_moments(rows, stride, tile.count, plan.channels, partial(plan, scratch, index, 0),
-                 partial(plan, scratch, index, 1));
+NormSums::NormSums(const NormPlan& plan, std::byte* scratch)
+    : plan_(plan),
+      scratch_(scratch),
+      left_(reinterpret_cast<std::atomic<int32_t>*>(scratch + sum_bytes(plan))) {
+  for (size_t index = 0; index < plan.tiles(); ++index)
+    new (left_ + index)
+        std::atomic<int32_t>(static_cast<int32_t>(Tile(plan, index).count * plan.channels));
+}
+
+float* NormSums::room(size_t worker) const {
+  return reinterpret_cast<float*>(scratch_ + plan_.shared_bytes() + worker * plan_.worker_bytes());
+}
+
+void NormSums::make_all(base::ThreadPool& pool) noexcept {
+  pool.run(plan_.tiles(), [this](size_t index, size_t worker) {
+    if (Tile(plan_, index).count > 0) tile(index, worker);
   });
+}
+
+void NormSums::finished(const RowRange& range, size_t worker) noexcept {
+  const int64_t ghost = range.sample / plan_.ghost, first = ghost * plan_.ghost * plan_.pixels;
+  int64_t row = range.sample * plan_.pixels + range.pixel - first;
+  for (const int64_t end = row + range.count; row < end;) {
+    const int64_t tile_of_ghost = row / plan_.tile_rows;
+    const int64_t some = std::min(end, (tile_of_ghost + 1) * plan_.tile_rows) - row;
+    const auto index = static_cast<size_t>(ghost * plan_.ghost_tiles + tile_of_ghost);
+    const auto numbers = static_cast<int32_t>(some * range.channels);
+    // Whoever counts to zero sees what the others wrote.
+    if (left_[index].fetch_sub(numbers, std::memory_order_acq_rel) == numbers) tile(index, worker);
+    row += some;
+  }
+}
+
+void NormMoments::tile(size_t index, size_t worker) noexcept {
+  const Tile tile(plan_, index);
+  const Rows rows(plan_, y_, tile, room(worker));
+  tile_moments(rows.data, rows.stride, tile.count, plan_.channels,
+               partial(plan_, scratch_, index, 0), partial(plan_, scratch_, index, 1));
+}
+
+void norm_join(const NormPlan& plan, const NormParams& params, const NormBatch& batch,
+               const NormRunning& running, const std::byte* scratch,
+               base::ThreadPool& pool) noexcept {
   for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
     for (int64_t k = 0; k < plan.ghosts; ++k) {
       JoinSums means{}, m2s{};
@@ -149,6 +195,13 @@ void norm_forward(const NormPlan& plan, const Stored& y, const NormParams& param
   });
 }
 
+void norm_forward(const NormPlan& plan, const Stored& y, const NormParams& params,
+                  const NormBatch& batch, const NormRunning& running, std::byte* scratch,
+                  base::ThreadPool& pool) noexcept {
+  NormMoments(plan, y, scratch).make_all(pool);
+  norm_join(plan, params, batch, running, scratch, pool);
+}
+
 void norm_frozen(int64_t channels, const NormParams& params, const float* running_mean,
                  const float* running_variance, float* scale, float* shift) noexcept {
   for (int64_t c = 0; c < channels; ++c) {
@@ -159,47 +212,43 @@ void norm_frozen(int64_t channels, const NormParams& params, const float* runnin
   }
 }
 
-StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
-                          const NormParams& params, const NormGrads& grads, bool rewrite,
-                          std::byte* scratch, base::ThreadPool& pool) noexcept {
-  std::byte* workers = scratch + plan.shared_bytes();
-  const Stored& y = grad.value.stored;
-  const bool direct = y.format == Format::kF32;
-  GradSource before_norm = grad;
-  before_norm.a = before_norm.b = before_norm.c = nullptr;
+NormGradSums::NormGradSums(const NormPlan& plan, const GradSource& grad, const float* mean,
+                           bool rewrite, std::byte* scratch)
+    : NormSums(plan, scratch), grad_(grad), mean_(mean), rewrite_(rewrite) {
+  grad_.a = grad_.b = grad_.c = nullptr;
   const Stored& gy = grad.grad;
-  const Sink back{const_cast<void*>(gy.data),
-                  gy.format,
-                  gy.channels,
-                  gy.row_stride,
-                  gy.pixels,
-                  false,
-                  gy.scale};
-  CountSum counts;
-  pool.run(plan.tiles(), [&](size_t index, size_t worker) {
-    const Tile tile(plan, index);
-    if (tile.count == 0) return;
-    auto* dz = reinterpret_cast<float*>(workers + worker * plan.worker_bytes());
-    float* room = dz + plan.tile_rows * plan.channels;
-    for_each_sample(plan, tile, [&](const RowRange& range, int64_t done) {
-      float* rows_of_sample = dz + done * plan.channels;
-      load_grad_rows(before_norm, range, rows_of_sample, plan.channels);
-      if (rewrite) counts.add(store_rows(back, range, rows_of_sample, plan.channels));
-    });
-    const float* rows = room;
-    int64_t stride = plan.channels;
-    if (direct) {
-      rows = static_cast<const float*>(y.data) + tile.row * y.row_stride;
-      stride = y.row_stride;
-    } else {
-      Source source;
-      source.stored = y;
-      load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, stride);
-    }
-    tile_grad_sums(dz, plan.channels, rows, stride, tile.count, plan.channels,
-                   batch.mean + tile.ghost * plan.channels, partial(plan, scratch, index, 0),
-                   partial(plan, scratch, index, 1));
+  back_ = {const_cast<void*>(gy.data),
+           gy.format,
+           gy.channels,
+           gy.row_stride,
+           gy.pixels,
+           false,
+           gy.scale};
+}
+
+void NormGradSums::tile(size_t index, size_t worker) noexcept {
+  const Tile tile(plan_, index);
+  const bool in_place = rewrite_ && back_.direct();
+  float *dz = room(worker), *values = dz + plan_.tile_rows * plan_.channels;
+  int64_t dz_stride = plan_.channels;
+  if (in_place) {
+    dz = static_cast<float*>(back_.data) + tile.row * back_.row_stride;
+    dz_stride = back_.row_stride;
+  }
+  for_each_sample(plan_, tile, [&](const RowRange& range, int64_t done) {
+    float* rows_of_sample = dz + done * dz_stride;
+    load_grad_rows(grad_, range, rows_of_sample, dz_stride);
+    if (rewrite_ && !in_place) counts_.add(store_rows(back_, range, rows_of_sample, dz_stride));
   });
+  const Rows rows(plan_, grad_.value.stored, tile, values);
+  tile_grad_sums(dz, dz_stride, rows.data, rows.stride, tile.count, plan_.channels,
+                 mean_ + tile.ghost * plan_.channels, partial(plan_, scratch_, index, 0),
+                 partial(plan_, scratch_, index, 1));
+}
+
+void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
+                     const NormGrads& grads, const std::byte* scratch,
+                     base::ThreadPool& pool) noexcept {
   for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
     for (int64_t k = 0; k < plan.ghosts; ++k) {
       JoinSums plain{}, centred{};
@@ -228,7 +277,15 @@ StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const No
       }
     }
   });
-  return counts.total();
+}
+
+StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
+                          const NormParams& params, const NormGrads& grads, bool rewrite,
+                          std::byte* scratch, base::ThreadPool& pool) noexcept {
+  NormGradSums sums(plan, grad, batch.mean, rewrite, scratch);
+  sums.make_all(pool);
+  norm_join_grads(plan, batch, params, grads, scratch, pool);
+  return sums.lost();
 }
 
 }  // namespace tri::ops

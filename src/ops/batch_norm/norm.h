@@ -3,10 +3,17 @@
 // statistics of their own, so that normalisation does not change when the batch does. The
 // normalised tensor is never stored: forward yields scale and shift for the load transform,
 // backward yields a, b, c (Note [Load transform] in ops/rows/rows.h).
+//
+// Note [Watched rows]. Both directions begin with sums over tiles of rows and end by joining them.
+// The sums can be made by the operation that writes the tensor: as soon as the last number of a
+// tile is there, whoever wrote it sums the tile, which then comes from cache and not from memory.
+// The tiles are the same, hence the bits.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "ops/rows/counts.h"
 #include "ops/rows/rows.h"
 
 namespace tri::ops {
@@ -22,8 +29,29 @@ struct NormPlan {
 
   int64_t ghost_rows(int64_t index) const;  // pixels of ghost batch `index`
   size_t tiles() const { return static_cast<size_t>(ghosts * ghost_tiles); }
-  size_t shared_bytes() const;  // partial sums
+  size_t shared_bytes() const;  // partial sums, and what is still to come of each tile
   size_t worker_bytes() const;  // rows of a tile as fp32
+  size_t scratch_bytes(size_t threads) const { return shared_bytes() + threads * worker_bytes(); }
+};
+
+// Makes the sums of all tiles, told of rows or asked for all at once. Scratch:
+// plan.scratch_bytes(); its sums outlive the object.
+class NormSums : public RowWatcher {
+ public:
+  void finished(const RowRange& range, size_t worker) noexcept final;
+  void make_all(base::ThreadPool& pool) noexcept;
+
+ protected:
+  NormSums(const NormPlan& plan, std::byte* scratch);
+  ~NormSums() = default;
+  virtual void tile(size_t index, size_t worker) noexcept = 0;
+  float* room(size_t worker) const;
+
+  const NormPlan& plan_;
+  std::byte* scratch_;
+
+ private:
+  std::atomic<int32_t>* left_;  // numbers of each tile that are not there yet
 };
 
 // What forward leaves for the loads and for backward, (ghosts, channels) each.
@@ -48,8 +76,23 @@ struct NormRunning {
   float momentum = 0.1f;
 };
 
-// Statistics of the stored numbers, as rounded. Each tile sums twice, first for its mean, and tiles
-// are joined by Chan's formula in double precision: no E[x^2] - E[x]^2.
+// Forward: moments of the stored numbers, as rounded. Each tile sums twice, first for its mean.
+class NormMoments final : public NormSums {
+ public:
+  NormMoments(const NormPlan& plan, const Stored& y, std::byte* scratch)
+      : NormSums(plan, scratch), y_(y) {}
+
+ private:
+  void tile(size_t index, size_t worker) noexcept override;
+  Stored y_;
+};
+
+// Joins the moments by Chan's formula in double precision: no E[x^2] - E[x]^2.
+void norm_join(const NormPlan& plan, const NormParams& params, const NormBatch& batch,
+               const NormRunning& running, const std::byte* scratch,
+               base::ThreadPool& pool) noexcept;
+
+// Both, where nobody watched the tensor being written.
 void norm_forward(const NormPlan& plan, const Stored& y, const NormParams& params,
                   const NormBatch& batch, const NormRunning& running, std::byte* scratch,
                   base::ThreadPool& pool) noexcept;
@@ -66,10 +109,30 @@ struct NormGrads {
   float* beta;
 };
 
-// Sums dz and dz * (y - mean) per ghost batch, and from them the coefficients of d stored and the
-// gradients of gamma and beta. `grad` carries the norm's scale and shift in grad.value.norm.
-// With `rewrite`, dz replaces GY where it lies, rounded once more: the passes that follow need not
-// differentiate an expensive activation again, each for itself.
+// Backward: sums of dz and dz * (y - mean). `grad` carries the norm's scale and shift in
+// grad.value.norm. With `rewrite`, dz replaces GY where it lies, rounded once more: the passes that
+// follow need not differentiate an expensive activation again, each for itself.
+class NormGradSums final : public NormSums {
+ public:
+  NormGradSums(const NormPlan& plan, const GradSource& grad, const float* mean, bool rewrite,
+               std::byte* scratch);
+  StoreCounts lost() const { return counts_.total(); }  // by rewriting
+
+ private:
+  void tile(size_t index, size_t worker) noexcept override;
+  GradSource grad_;
+  const float* mean_;
+  bool rewrite_;
+  Sink back_;
+  CountSum counts_;
+};
+
+// From the sums per ghost batch: the coefficients of d stored and the gradients of gamma and beta.
+void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
+                     const NormGrads& grads, const std::byte* scratch,
+                     base::ThreadPool& pool) noexcept;
+
+// Both, where nobody watched. Returns what rewriting lost.
 StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
                           const NormParams& params, const NormGrads& grads, bool rewrite,
                           std::byte* scratch, base::ThreadPool& pool) noexcept;

@@ -114,6 +114,46 @@ class Trial {
 
 class Norm : public simd::TargetTest {};
 
+// Tells of a tensor in odd pieces of rows and channels, from all threads.
+void tell_in_pieces(const NormPlan& plan, NormSums& sums, base::ThreadPool& pool) {
+  constexpr int64_t kRows = 5, kChannels = 7;
+  const int64_t strips = (plan.pixels + kRows - 1) / kRows;
+  const int64_t blocks = (plan.channels + kChannels - 1) / kChannels;
+  pool.run(static_cast<size_t>(plan.samples * strips * blocks), [&](size_t i, size_t worker) {
+    const auto piece = static_cast<int64_t>(i);
+    const int64_t pixel = piece / blocks % strips * kRows, channel = piece % blocks * kChannels;
+    sums.finished({piece / blocks / strips, pixel, std::min(kRows, plan.pixels - pixel), channel,
+                   std::min(kChannels, plan.channels - channel)},
+                  worker);
+  });
+}
+
+TEST_P(Norm, watched_rows_give_the_same_bits) {
+  base::ThreadPool pool(3);
+  for (const Case& c : kCases)
+    for (const bool rewrite : {false, true}) {
+      Trial whole(c, Format::kBf16), watched(c, Format::kBf16);
+      whole.grad.value.activation = watched.grad.value.activation = Activation::kSilu;
+      whole.forward(pool);
+      whole.backward(pool, rewrite);
+      std::vector<float> memory(watched.plan.scratch_bytes(pool.threads()) / sizeof(float));
+      auto* scratch = reinterpret_cast<std::byte*>(memory.data());
+      NormMoments moments(watched.plan, watched.stored, scratch);
+      tell_in_pieces(watched.plan, moments, pool);
+      norm_join(watched.plan, watched.params(), watched.batch(),
+                {watched.running_mean.data(), watched.running_variance.data(), 0.1f}, scratch,
+                pool);
+      NormGradSums sums(watched.plan, watched.grad, watched.batch().mean, rewrite, scratch);
+      tell_in_pieces(watched.plan, sums, pool);
+      norm_join_grads(watched.plan, watched.batch(), watched.params(), watched.norm_grads(),
+                      scratch, pool);
+      EXPECT_EQ(whole.statistics, watched.statistics);
+      EXPECT_EQ(whole.running_variance, watched.running_variance);
+      EXPECT_EQ(whole.grads, watched.grads);
+      EXPECT_EQ(whole.gy, watched.gy);
+    }
+}
+
 TEST_P(Norm, statistics_are_those_of_each_ghost_batch) {
   base::ThreadPool pool(2);
   for (const Case& c : kCases)

@@ -39,6 +39,7 @@ class DenseConv final : public Operation {
                                             : 0),
                  spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
     needs_.data_with_weights = pointwise_.has_value();
+    needs_.tells_forward = needs_.tells_data = true;
     needs_.reads_inputs_backward = true;
     needs_.whole_gradient = outer_.whole_gradient();
     needs_.gradient_parts = outer_.parts();

@@ -52,7 +52,7 @@ class UnitRows {
   }
 
   // Writes input row y of dX.
-  StoreCounts write_data(int64_t y, const DepthwiseData& data) {
+  StoreCounts write_data(int64_t y, const DepthwiseData& data, size_t worker) {
     const AxisTaps taps = p_.back_y.taps(y);
     const int64_t tap = g_.padded_channels(), tap_row = g_.kernel_w * tap;
     for (int64_t i = 0; i < taps.count; ++i) rows_[i] = grad_.row(taps.src + i);
@@ -68,8 +68,11 @@ class UnitRows {
                    p_.back_y.tap_step * tap_row, tap, p_.back_x.tap_step, p_.back_runs.data(),
                    p_.back_runs.size(), p_.back_x.src_step, p_.back_x.dst_step, nullptr, dst, pixel,
                    channels_});
-    if (sink.direct()) return {};
-    return store_rows(sink, {sample_, y * g_.in.w, g_.in.w, channel_, channels_}, dst, pixel);
+    const RowRange range{sample_, y * g_.in.w, g_.in.w, channel_, channels_};
+    StoreCounts counts;
+    if (!sink.direct()) counts = store_rows(sink, range, dst, pixel);
+    sink.tell(range, worker);
+    return counts;
   }
 
  private:
@@ -90,7 +93,8 @@ class UnitRows {
 // Adds one unit's part of dW for some channels to `sums`; with `data`, writes its rows of dX, each
 // as soon as the gradient rows that it needs are there.
 StoreCounts sum_unit(const DepthwiseGradPlan& p, const DepthwiseGradPlan::Unit& unit,
-                     int64_t channel, const DepthwiseData* data, float* sums, UnitRows& rows) {
+                     int64_t channel, const DepthwiseData* data, float* sums, UnitRows& rows,
+                     size_t worker) {
   const ConvGeometry& g = p.geometry;
   const int64_t end = unit.row + unit.rows, stride = g.stride_h;
   const int64_t in_end = end == g.out.h ? g.in.h : end * stride;
@@ -102,7 +106,7 @@ StoreCounts sum_unit(const DepthwiseGradPlan& p, const DepthwiseGradPlan::Unit& 
       continue;
     }
     for (int64_t y = unit.row * stride; y < in_end; ++y) {
-      counts += rows.write_data(y, *data);
+      counts += rows.write_data(y, *data, worker);
       if (y % stride == 0 && y / stride < end) rows.add_weights(y / stride, sums);
     }
   }
@@ -183,7 +187,7 @@ StoreCounts depthwise_backward_weights(const DepthwiseGradPlan& p, const Source&
         std::fill(row + channel, row + end, 0.0f);
       }
       UnitRows rows(p, x, d, workers + worker * p.worker_bytes());
-      counts.add(sum_unit(p, p.units[first + unit], channel, data, part, rows));
+      counts.add(sum_unit(p, p.units[first + unit], channel, data, part, rows, worker));
     });
     pool.run(taps, [&](size_t tap, size_t) {
       const int64_t begin = static_cast<int64_t>(tap) * tap_floats;

@@ -149,12 +149,14 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
                   results + (q - t.panel_begin) * kPanel, work.rows, p.segments.data(),
                   work.classes, class_count});
     }
-    if (sink_direct) return;
     const int64_t channels = std::min(width, p.dst_group - t.panel_begin * kPanel);
     StoreCounts counts;
-    for (int64_t n = t.n_begin; n < t.n_end; ++n)
-      counts += store_rows(sink, {n, t.y_begin * p.dst.w, dst_pixels, first_channel, channels},
-                           results + (n - t.n_begin) * dst.sample_stride, width);
+    for (int64_t n = t.n_begin; n < t.n_end; ++n) {
+      const RowRange range{n, t.y_begin * p.dst.w, dst_pixels, first_channel, channels};
+      if (!sink_direct)
+        counts += store_rows(sink, range, results + (n - t.n_begin) * dst.sample_stride, width);
+      sink.tell(range, worker);
+    }
     counted.add(counts);
   });
   return counted.total();

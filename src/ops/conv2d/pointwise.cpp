@@ -66,14 +66,14 @@ void PointwiseData::read(const float* chunk, size_t first, size_t count) noexcep
   const auto blocks = static_cast<size_t>(plan_.blocks);
   pool_.run(count * blocks, [&](size_t index, size_t worker) {
     tile(chunk, index / blocks, outer_.units[first + index / blocks],
-         static_cast<int64_t>(index % blocks) * plan_.block,
-         workers_ + worker * plan_.worker_bytes());
+         static_cast<int64_t>(index % blocks) * plan_.block, worker);
   });
 }
 
 // Positions [begin, begin + block) of a unit, counted sample by sample.
 void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin,
-                         std::byte* memory) {
+                         size_t worker) {
+  std::byte* memory = workers_ + worker * plan_.worker_bytes();
   const Shape &in = outer_.geometry.in, &out = outer_.geometry.out;
   const int64_t pixels = unit.out_rows * out.w;
   const int64_t end = std::min(unit.samples * pixels, begin + plan_.block);
@@ -95,6 +95,15 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   const RowClass all{0, static_cast<int32_t>(end - begin), 0,
                      static_cast<int32_t>(plan_.segments.size())};
   const float* gradient = outer_.packed_gradient(chunk, index);
+  // Calls body(range, first position) for the tile's rows, sample by sample.
+  const auto for_each_sample = [&](int64_t channel, int64_t channels, auto body) {
+    for (int64_t i = begin; i < end;) {
+      const int64_t some = std::min(end - i, pixels - i % pixels);
+      body(RowRange{unit.sample + i / pixels, first_pixel + i % pixels, some, channel, channels},
+           i - begin);
+      i += some;
+    }
+  };
   for (int64_t q = 0; q < plan_.panels; ++q) {
     float* to = direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
                        : results + q % kResultPanels * kPanel;
@@ -103,14 +112,12 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
     if (direct || (q % kResultPanels != kResultPanels - 1 && q + 1 < plan_.panels)) continue;
     const int64_t channel = q / kResultPanels * kResultWidth;
     const int64_t channels = std::min(kResultWidth, in.c - channel);
-    for (int64_t i = begin; i < end;) {
-      const int64_t some = std::min(end - i, pixels - i % pixels);
-      counts_.add(store_rows(
-          dst_, {unit.sample + i / pixels, first_pixel + i % pixels, some, channel, channels},
-          results + (i - begin) * kResultWidth, kResultWidth));
-      i += some;
-    }
+    for_each_sample(channel, channels, [&](const RowRange& range, int64_t first) {
+      counts_.add(store_rows(dst_, range, results + first * kResultWidth, kResultWidth));
+    });
   }
+  if (dst_.watcher == nullptr) return;
+  for_each_sample(0, in.c, [&](const RowRange& range, int64_t) { dst_.tell(range, worker); });
 }
 
 }  // namespace tri::ops

@@ -38,8 +38,7 @@ class PointwiseData final : public ChunkReader {
   StoreCounts total() const { return counts_.total(); }
 
  private:
-  void tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin,
-            std::byte* memory);
+  void tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin, size_t worker);
 
   const OuterPlan& outer_;
   const PointwisePlan& plan_;

@@ -159,11 +159,13 @@ StoreCounts run(const WinogradPlan& p, Load load, Panel panel, const float* bias
                results + n * sample + 2 * i * p.dst.w * pixel + (q - t.panel_begin) * kPanel,
                p.dst.w * pixel, pixel, std::min<int64_t>(2, end_y - first_y - 2 * i), p.dst.w});
     }
-    if (direct) return;
     const int64_t first = t.panel_begin * kPanel, used = std::min(width, p.dst.c - first);
-    for (int64_t n = t.n_begin; n < t.n_end; ++n)
-      counted.add(store_rows(sink, {n, first_y * p.dst.w, pixels, first, used},
-                             results + (n - t.n_begin) * sample, width));
+    for (int64_t n = t.n_begin; n < t.n_end; ++n) {
+      const RowRange range{n, first_y * p.dst.w, pixels, first, used};
+      if (!direct)
+        counted.add(store_rows(sink, range, results + (n - t.n_begin) * sample, width));
+      sink.tell(range, worker);
+    }
   });
   return counted.total();
 }

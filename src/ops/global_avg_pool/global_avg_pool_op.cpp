@@ -7,6 +7,7 @@ namespace {
 class GlobalAvgPool final : public Operation {
  public:
   explicit GlobalAvgPool(const OperationSpec& spec) : plan_(spec.inputs.front(), spec.samples) {
+    needs_.tells_data = true;
     needs_.forward_scratch = needs_.backward_scratch = spec.threads * plan_.worker_bytes();
   }
   StoreCounts forward(const PassArguments& pass) noexcept override {

@@ -12,8 +12,8 @@ namespace {
 // Up to this many floats a map is loaded in one call.
 constexpr int64_t kMapFloats = 16 * 1024;
 
-// Calls body(sample, channel, channels, vector, rows) for every tile: `vector` has room for the
-// channels, `rows` for ring_rows rows of them. Returns what the bodies lost.
+// Calls body(sample, channel, channels, vector, rows, worker) for every tile: `vector` has room for
+// the channels, `rows` for ring_rows rows of them. Returns what the bodies lost.
 template <class Body>
 StoreCounts for_each_tile(const GlobalPoolPlan& p, std::byte* scratch, base::ThreadPool& pool,
                           Body body) {
@@ -26,7 +26,7 @@ StoreCounts for_each_tile(const GlobalPoolPlan& p, std::byte* scratch, base::Thr
     const StoreCounts counts =
         body(tile / blocks, channel, std::min(p.tile_channels, p.in.c - channel),
              reinterpret_cast<float*>(memory),
-             reinterpret_cast<float*>(memory + ring_bytes(1, 1, p.tile_channels)));
+             reinterpret_cast<float*>(memory + ring_bytes(1, 1, p.tile_channels)), worker);
     overflow.fetch_add(counts.overflow, std::memory_order_relaxed);
     underflow.fetch_add(counts.underflow, std::memory_order_relaxed);
   });
@@ -57,7 +57,8 @@ StoreCounts global_pool_forward(const GlobalPoolPlan& p, const Source& src, cons
                                 std::byte* scratch, base::ThreadPool& pool) noexcept {
   const float share = 1.0f / static_cast<float>(p.in.pixels());
   return for_each_tile(p, scratch, pool,
-                       [&](int64_t n, int64_t channel, int64_t channels, float* sums, float* rows) {
+                       [&](int64_t n, int64_t channel, int64_t channels, float* sums, float* rows,
+                           size_t) {
                          RowRing<Source> ring(src, rows, p.ring_rows, p.in.h, p.in.w);
                          ring.start(n, channel, channels);
                          std::fill_n(sums, channels, 0.0f);
@@ -72,13 +73,17 @@ StoreCounts global_pool_backward(const GlobalPoolPlan& p, const GradSource& src,
                                  std::byte* scratch, base::ThreadPool& pool) noexcept {
   const float share = 1.0f / static_cast<float>(p.in.pixels());
   return for_each_tile(
-      p, scratch, pool, [&](int64_t n, int64_t channel, int64_t channels, float* grad, float* row) {
+      p, scratch, pool,
+      [&](int64_t n, int64_t channel, int64_t channels, float* grad, float* row, size_t worker) {
         load_grad_rows(src, {n, 0, 1, channel, channels}, grad, channels);
         scale(grad, channels, share);
         for (int64_t x = 0; x < p.in.w; ++x) std::copy_n(grad, channels, row + x * channels);
         StoreCounts counts;
-        for (int64_t y = 0; y < p.in.h; ++y)
-          counts += store_rows(dst, {n, y * p.in.w, p.in.w, channel, channels}, row, channels);
+        for (int64_t y = 0; y < p.in.h; ++y) {
+          const RowRange range{n, y * p.in.w, p.in.w, channel, channels};
+          counts += store_rows(dst, range, row, channels);
+          dst.tell(range, worker);
+        }
         return counts;
       });
 }

@@ -12,6 +12,7 @@ class MaxPool final : public Operation {
         backward_(forward_.window.window, Pass::kBackward, spec.samples) {
     needs_.saved_bytes = forward_.argmax_bytes();
     needs_.forward_scratch = spec.threads * forward_.worker_bytes();
+    needs_.tells_forward = needs_.tells_data = true;
     needs_.backward_scratch = spec.threads * backward_.worker_bytes();
   }
   StoreCounts forward(const PassArguments& pass) noexcept override {

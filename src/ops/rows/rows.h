@@ -69,15 +69,32 @@ struct GradSource {
   const float* mean = nullptr;
 };
 
+struct RowRange;
+
+// Told of rows as they become final, while they are still in cache. Note [Watched rows] in
+// ops/batch_norm/norm.h.
+class RowWatcher {
+ public:
+  // Called from many threads at once, every number of a tensor once; must not throw.
+  virtual void finished(const RowRange& range, size_t worker) noexcept = 0;
+
+ protected:
+  ~RowWatcher() = default;
+};
+
 struct Sink {
   void* data = nullptr;
   Format format = Format::kF32;
   int64_t channels = 0;
   int64_t row_stride = 0;
   int64_t pixels = 0;
-  bool accumulate = false;  // adds to what is there, one rounding
-  float scale = 1.0f;       // as Stored::scale
+  bool accumulate = false;        // adds to what is there, one rounding
+  float scale = 1.0f;             // as Stored::scale
+  RowWatcher* watcher = nullptr;  // obeyed by operations that say so, see Needs
 
+  void tell(const RowRange& range, size_t worker) const {
+    if (watcher != nullptr) watcher->finished(range, worker);
+  }
   bool direct() const { return format == Format::kF32 && !accumulate; }
 };
 

@@ -61,9 +61,9 @@ StoreCounts slide(const WindowPlan& p, const S& source, const Sink& sink, Kernel
           row.dst_pixel = sink.row_stride;
         }
         kernel(row);
-        if (!sink.direct())
-          counts += store_rows(sink, {n, y * p.dst.w, p.dst.w, channel, channels}, row.dst,
-                               row.dst_pixel);
+        const RowRange range{n, y * p.dst.w, p.dst.w, channel, channels};
+        if (!sink.direct()) counts += store_rows(sink, range, row.dst, row.dst_pixel);
+        sink.tell(range, worker);
       }
     }
     overflow.fetch_add(counts.overflow, std::memory_order_relaxed);
