@@ -162,8 +162,7 @@ StoreCounts run(const WinogradPlan& p, Load load, Panel panel, const float* bias
     const int64_t first = t.panel_begin * kPanel, used = std::min(width, p.dst.c - first);
     for (int64_t n = t.n_begin; n < t.n_end; ++n) {
       const RowRange range{n, first_y * p.dst.w, pixels, first, used};
-      if (!direct)
-        counted.add(store_rows(sink, range, results + (n - t.n_begin) * sample, width));
+      if (!direct) counted.add(store_rows(sink, range, results + (n - t.n_begin) * sample, width));
       sink.tell(range, worker);
     }
   });

@@ -56,17 +56,17 @@ size_t GlobalPoolPlan::worker_bytes() const {
 StoreCounts global_pool_forward(const GlobalPoolPlan& p, const Source& src, const Sink& dst,
                                 std::byte* scratch, base::ThreadPool& pool) noexcept {
   const float share = 1.0f / static_cast<float>(p.in.pixels());
-  return for_each_tile(p, scratch, pool,
-                       [&](int64_t n, int64_t channel, int64_t channels, float* sums, float* rows,
-                           size_t) {
-                         RowRing<Source> ring(src, rows, p.ring_rows, p.in.h, p.in.w);
-                         ring.start(n, channel, channels);
-                         std::fill_n(sums, channels, 0.0f);
-                         for (int64_t y = 0; y < p.in.h; ++y)
-                           add_pixels(ring.row(y), ring.pixel(), p.in.w, channels, sums);
-                         scale(sums, channels, share);
-                         return store_rows(dst, {n, 0, 1, channel, channels}, sums, channels);
-                       });
+  return for_each_tile(
+      p, scratch, pool,
+      [&](int64_t n, int64_t channel, int64_t channels, float* sums, float* rows, size_t) {
+        RowRing<Source> ring(src, rows, p.ring_rows, p.in.h, p.in.w);
+        ring.start(n, channel, channels);
+        std::fill_n(sums, channels, 0.0f);
+        for (int64_t y = 0; y < p.in.h; ++y)
+          add_pixels(ring.row(y), ring.pixel(), p.in.w, channels, sums);
+        scale(sums, channels, share);
+        return store_rows(dst, {n, 0, 1, channel, channels}, sums, channels);
+      });
 }
 
 StoreCounts global_pool_backward(const GlobalPoolPlan& p, const GradSource& src, const Sink& dst,
