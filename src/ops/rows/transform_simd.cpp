@@ -1,5 +1,6 @@
 // ops/rows/transform_simd.cpp; contract in transform_kernel.h. Never throws, allocates or logs.
 #include <cmath>
+#include <type_traits>
 
 #include "ops/rows/transform_kernel.h"
 
@@ -16,54 +17,85 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace sm = tri::simd::HWY_NAMESPACE;
 
-template <Activation kActivation, class D, class V = hn::Vec<D>>
-HWY_INLINE V activate(D d, V z) {
-  switch (kActivation) {
-    case Activation::kNone:
-      return z;
-    case Activation::kRelu:
-      return hn::Max(hn::Zero(d), z);  // in this order x86 lets a NaN through
-    case Activation::kRelu6:
-      return hn::Min(hn::Set(d, 6.0f), hn::Max(hn::Zero(d), z));
-    case Activation::kSilu:
-      return sm::silu(d, z);
-    case Activation::kSigmoid:
-      return sm::sigmoid(d, z);
+// Expensive activations go through so many vectors side by side.
+constexpr int kSide = 4;
+
+template <class D, int kN>
+using Vectors = sm::Vectors<D, kN>;
+
+template <Activation kActivation, class D, int kN>
+HWY_INLINE void activate(D d, Vectors<D, kN>& z) {
+  if constexpr (kActivation == Activation::kSilu) z = sm::silu(d, z);
+  if constexpr (kActivation == Activation::kSigmoid) z = sm::sigmoid(d, z);
+  for (int i = 0; i < kN; ++i) {
+    // In this order x86 lets a NaN through.
+    if constexpr (kActivation == Activation::kRelu) z[i] = hn::Max(hn::Zero(d), z[i]);
+    if constexpr (kActivation == Activation::kRelu6)
+      z[i] = hn::Min(hn::Set(d, 6.0f), hn::Max(hn::Zero(d), z[i]));
   }
 }
 
-// grad * activation'(z), with PyTorch's choices at the corners: 0 at z = 0 and at z = 6.
-template <Activation kActivation, class D, class V = hn::Vec<D>>
-HWY_INLINE V activate_grad(D d, V grad, V z) {
-  switch (kActivation) {
-    case Activation::kNone:
-      return grad;
-    case Activation::kRelu:
-      return hn::IfThenElseZero(hn::Gt(z, hn::Zero(d)), grad);
-    case Activation::kRelu6:
-      return hn::IfThenElseZero(hn::And(hn::Gt(z, hn::Zero(d)), hn::Lt(z, hn::Set(d, 6.0f))), grad);
-    case Activation::kSilu:
-      return hn::Mul(grad, sm::silu_derivative(d, z));
-    case Activation::kSigmoid: {
-      const V s = sm::sigmoid(d, z);
-      return hn::Mul(grad, hn::Mul(s, hn::Sub(hn::Set(d, 1.0f), s)));
-    }
+// grad *= activation'(z), with PyTorch's choices at the corners: 0 at z = 0 and at z = 6.
+template <Activation kActivation, class D, int kN>
+HWY_INLINE void activate_grad(D d, const Vectors<D, kN>& z, Vectors<D, kN>& grad) {
+  const auto zero = hn::Zero(d), six = hn::Set(d, 6.0f), one = hn::Set(d, 1.0f);
+  Vectors<D, kN> slope;
+  if constexpr (kActivation == Activation::kSilu) slope = sm::silu_derivative(d, z);
+  if constexpr (kActivation == Activation::kSigmoid) {
+    slope = sm::sigmoid(d, z);
+    for (int i = 0; i < kN; ++i) slope[i] = hn::Mul(slope[i], hn::Sub(one, slope[i]));
   }
+  for (int i = 0; i < kN; ++i) {
+    if constexpr (kActivation == Activation::kRelu)
+      grad[i] = hn::IfThenElseZero(hn::Gt(z[i], zero), grad[i]);
+    else if constexpr (kActivation == Activation::kRelu6)
+      grad[i] = hn::IfThenElseZero(hn::And(hn::Gt(z[i], zero), hn::Lt(z[i], six)), grad[i]);
+    else
+      grad[i] = hn::Mul(grad[i], slope[i]);
+  }
+}
+
+// Calls body(d, c, vectors) over all channels, vectors a compile-time constant: kSide at first,
+// then single ones, then single lanes.
+template <class Body>
+HWY_INLINE void for_channels_side_by_side(int64_t channels, Body body) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  for (; c + kSide * lanes <= channels; c += kSide * lanes)
+    body(d, c, std::integral_constant<int, kSide>());
+  for (; c + lanes <= channels; c += lanes) body(d, c, std::integral_constant<int, 1>());
+  for (; c < channels; ++c) body(hn::CappedTag<float, 1>(), c, std::integral_constant<int, 1>());
+}
+
+template <int kN, class D>
+HWY_INLINE Vectors<D, kN> load(D d, const float* from) {
+  Vectors<D, kN> x;
+  for (int i = 0; i < kN; ++i) x[i] = hn::LoadU(d, from + i * static_cast<int64_t>(hn::Lanes(d)));
+  return x;
+}
+
+template <int kN, class D>
+HWY_INLINE void store(D d, const Vectors<D, kN>& x, float* to) {
+  for (int i = 0; i < kN; ++i) hn::StoreU(x[i], d, to + i * static_cast<int64_t>(hn::Lanes(d)));
 }
 
 // What a transform does beside its activation, settled once per call: a test in the loop would cost
 // as much as a norm does.
-template <bool kNorm, class D>
-HWY_INLINE hn::Vec<D> normalised(D d, const TransformParams& p, hn::Vec<D> x, int64_t c) {
-  if constexpr (!kNorm) return x;
-  return hn::MulAdd(x, hn::LoadU(d, p.scale + c), hn::LoadU(d, p.shift + c));
+template <bool kNorm, class D, int kN>
+HWY_INLINE void normalise(D d, const TransformParams& p, int64_t c, Vectors<D, kN>& x) {
+  if constexpr (!kNorm) return;
+  for (int i = 0; i < kN; ++i, c += static_cast<int64_t>(hn::Lanes(d)))
+    x[i] = hn::MulAdd(x[i], hn::LoadU(d, p.scale + c), hn::LoadU(d, p.shift + c));
 }
 
-template <bool kFactors, class D>
-HWY_INLINE hn::Vec<D> factored(D d, const TransformParams& p, hn::Vec<D> x, int64_t c) {
-  if constexpr (!kFactors) return x;
-  if (p.channel_factor != nullptr) x = hn::Mul(x, hn::LoadU(d, p.channel_factor + c));
-  return hn::Mul(x, hn::Set(d, p.sample_factor));
+template <bool kFactors, class D, int kN>
+HWY_INLINE void multiply(D d, const TransformParams& p, int64_t c, Vectors<D, kN>& x) {
+  if constexpr (!kFactors) return;
+  for (int i = 0; i < kN; ++i, c += static_cast<int64_t>(hn::Lanes(d))) {
+    if (p.channel_factor != nullptr) x[i] = hn::Mul(x[i], hn::LoadU(d, p.channel_factor + c));
+    x[i] = hn::Mul(x[i], hn::Set(d, p.sample_factor));
+  }
 }
 
 bool has_factors(const TransformParams& p) {
@@ -85,9 +117,12 @@ void transform(const TransformParams p, const float* src, int64_t src_stride, fl
   for (int64_t i = 0; i < rows; ++i) {
     const float* from = src + i * src_stride;
     float* to = dst + i * dst_stride;
-    for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
-      const auto z = normalised<kNorm>(d, p, hn::LoadU(d, from + c), c);
-      hn::StoreU(factored<kFactors>(d, p, activate<kActivation>(d, z), c), d, to + c);
+    for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
+      auto x = load<vectors()>(d, from + c);
+      normalise<kNorm>(d, p, c, x);
+      activate<kActivation>(d, x);
+      multiply<kFactors>(d, p, c, x);
+      store(d, x, to + c);
     });
   }
 }
@@ -102,19 +137,23 @@ void transform_grad(const GradParams p, const float* grad, int64_t grad_stride, 
     const float* g = grad + i * grad_stride;
     const float* x = stored + i * stored_stride;
     float* to = dst + i * dst_stride;
-    for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
-      auto value = factored<kFactors>(d, p.value, hn::LoadU(d, g + c), c);
-      auto at = hn::Zero(d);
-      if constexpr (kReadsStored) at = hn::LoadU(d, x + c);
+    for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
+      auto value = load<vectors()>(d, g + c);
+      multiply<kFactors>(d, p.value, c, value);
+      Vectors<decltype(d), vectors()> at;
+      if constexpr (kReadsStored) at = load<vectors()>(d, x + c);
       if constexpr (kActivation != Activation::kNone) {
-        const auto z = p.value.scale == nullptr ? at : normalised<true>(d, p.value, at, c);
-        value = activate_grad<kActivation>(d, value, z);
+        auto z = at;
+        if (p.value.scale != nullptr) normalise<true>(d, p.value, c, z);
+        activate_grad<kActivation>(d, z, value);
       }
-      if (kSums || p.a != nullptr) value = hn::Mul(value, hn::LoadU(d, p.a + c));
-      if constexpr (kSums)
-        value = hn::Add(value, hn::MulAdd(hn::Sub(at, hn::LoadU(d, p.mean + c)),
-                                          hn::LoadU(d, p.b + c), hn::LoadU(d, p.c + c)));
-      hn::StoreU(value, d, to + c);
+      for (int v = 0; v < vectors(); ++v, c += static_cast<int64_t>(hn::Lanes(d))) {
+        if (kSums || p.a != nullptr) value[v] = hn::Mul(value[v], hn::LoadU(d, p.a + c));
+        if constexpr (kSums)
+          value[v] = hn::Add(value[v], hn::MulAdd(hn::Sub(at[v], hn::LoadU(d, p.mean + c)),
+                                                  hn::LoadU(d, p.b + c), hn::LoadU(d, p.c + c)));
+        hn::StoreU(value[v], d, to + c);
+      }
     });
   }
 }
