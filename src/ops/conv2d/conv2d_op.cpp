@@ -41,6 +41,7 @@ class DenseConv final : public Operation {
     needs_.data_with_weights = pointwise_.has_value();
     needs_.reads_inputs_backward = true;
     needs_.whole_gradient = outer_.whole_gradient();
+    needs_.bounded_gradient = outer_.bounded_gradient();
     needs_.gradient_parts = outer_.parts();
     needs_.macs = geometry.useful_macs();
   }
