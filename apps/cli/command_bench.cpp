@@ -45,8 +45,9 @@ Json as_json(const KernelBench& bench) {
 }
 
 void print_text(const StepBench& bench) {
-  fmt::print("{:<14}{:>10.2f} ms  (forward {:.2f}, backward {:.2f}, update {:.2f})\n", "step",
-             bench.ms_per_step, bench.phases.forward, bench.phases.backward, bench.phases.update);
+  fmt::print("{:<14}{:>10.2f} ms  (data {:.2f}, forward {:.2f}, backward {:.2f}, update {:.2f})\n",
+             "step", bench.ms_per_step, bench.phases.data, bench.phases.forward,
+             bench.phases.backward, bench.phases.update);
   fmt::print("{:<14}{:>10.1f} images/s\n", "speed", bench.images_per_second);
   fmt::print("{:<14}{:>10.1f} GFLOP/s of {:.1f}, {:.0f} %\n", "arithmetic", bench.gflops,
              bench.peak_gflops, 100 * bench.fraction_of_peak);

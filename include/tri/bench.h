@@ -26,7 +26,8 @@ struct StepBench {
   StepPhases phases;  // ms, medians
 };
 
-// Whole training steps on made-up images that lie ready, Config::steps of them after a warm-up.
+// Whole training steps on made-up images that are cropped and mirrored as a run does it,
+// Config::steps of them after a warm-up.
 // kDoesNotFit if the plan is above --memory. Without --data as plan_memory() does.
 Result<StepBench> bench_step(const ResolvedConfig& resolved);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace tri::data {
 
@@ -79,13 +80,17 @@ Result<Batch> Loader::take(size_t samples, const BatchSlots& slots) {
   TRI_CHECK(slots.labels.size() >= samples && slots.ids.size() >= samples &&
                 slots.x.size() >= samples * static_cast<size_t>(options_.shape.elements()),
             "{} samples", samples);
+  base::Stopwatch watch;
   {
     std::unique_lock lock(mutex_);
     // Past a failure nothing is read; positions before it are claimed already and will arrive.
     arrived_.wait(lock, [&] { return ready_ >= std::min(taken_ + samples, failed_); });
     if (failed_ < taken_ + samples) return unexpected(*failure_);
   }
+  seconds_.waiting += watch.seconds();
+  watch.restart();
   finish(samples, slots);
+  seconds_.finishing += watch.seconds();
   const Batch batch{slots.x.first(samples * static_cast<size_t>(options_.shape.elements())),
                     slots.labels.first(samples), slots.ids.first(samples), taken_};
   {

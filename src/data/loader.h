@@ -33,6 +33,11 @@ struct LoaderOptions {
   size_t readers = 1;     // background threads; more help only where decoding is slow
 };
 
+// What take() spent since the loader began: waiting for records, and finishing them on the pool.
+struct LoaderSeconds {
+  double waiting = 0, finishing = 0;
+};
+
 class Loader {
  public:
   // Bytes of the ring, for plans. The rest of a Loader is a few rows of one image per thread.
@@ -54,6 +59,9 @@ class Loader {
   // REQUIRES: samples <= capacity; called by one thread, not from inside the pool.
   Result<Batch> take(size_t samples, const BatchSlots& slots);
 
+  // By the thread that takes.
+  const LoaderSeconds& seconds() const { return seconds_; }
+
  private:
   void read_ahead();
   void stage(uint64_t position, const Record& record);
@@ -68,6 +76,7 @@ class Loader {
   std::span<uint8_t> ring_;
   base::ThreadPool& pool_;
   std::vector<float> scratch_;  // transform_.scratch_floats() per pool thread
+  LoaderSeconds seconds_;
 
   uint64_t taken_;  // written by take() under the lock
   std::mutex mutex_;

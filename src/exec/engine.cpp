@@ -151,6 +151,7 @@ void Engine::reserve_rooms() {
   report_.gradients.resize(parameters_->size());
   report_.saved.resize(std::max(train_graph_.tensors.size(), eval_graph_.tensors.size()));
   report_.passed.resize(report_.saved.size());
+  report_.lost.resize(static_cast<size_t>(model_->layers) + 1);
   size_t most = 1;
   for (const LoweredOp& op : train_graph_.ops) most = std::max(most, op.inputs.size() + 1);
   // Exact clipping runs a step's ticks twice.

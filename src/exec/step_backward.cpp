@@ -60,6 +60,7 @@ void StepBuilder::backward_op(size_t index) {
   const auto gradients = [norm, weight = node.weight, bias = node.bias](StepRun& run) {
     const ops::NormGrads grads = run.norm_grads(norm);
     const auto keep = [&run](int parameter, const float* grad) {
+      if (run.last_micro()) run.check_vector(static_cast<size_t>(parameter), grad);
       const size_t count = run.parameters->slot(static_cast<size_t>(parameter)).count;
       std::memcpy(run.at(run.plan->gradients[static_cast<size_t>(parameter)]), grad,
                   count * sizeof(float));

@@ -43,6 +43,13 @@ enum class Clip : uint8_t {
   kExact,  // all by the norm of the whole gradient; kFused then runs every step twice
 };
 
+// What a gradient that is not finite, or beyond its format, costs. A loss that is no number costs
+// the whole step.
+enum class Skip : uint8_t {
+  kLayer,  // the update of its layer
+  kRest,   // that, and the updates of all layers that have not stepped yet; with kAfter of all
+};
+
 // Operations [first, last] of the lowered graph whose tensors, as far as nobody behind them reads
 // them, are dropped after the forward pass and made again before the backward pass needs them.
 struct Segment {
@@ -63,6 +70,7 @@ struct StepSpec {
   float label_smoothing = 0.0f;
   Clip clip = Clip::kNone;
   float clip_norm = 0.0f;
+  Skip skip = Skip::kRest;
   std::vector<LayerFormats> formats;  // by layer; empty: fp32 throughout
   std::vector<Segment> recompute;     // disjoint, in order
   CurvatureSpec curvature;            // a curvature pass instead of a step; needs `training`

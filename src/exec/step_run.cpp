@@ -24,18 +24,24 @@ optim::Noise noise_of(const StepRun& run, size_t index) {
   return {run.seed, run.step, static_cast<uint32_t>(index)};
 }
 
-// Calls body(first, count, piece) for pieces of `grad` as they are once stored in `format`.
+// Calls body(first, count, piece) for pieces of `grad` as they are once stored in `format`. Returns
+// how many were beyond it: a format without infinities tells in no other way.
 template <class Body>
-void for_each_rounded(Format format, const float* grad, size_t count, Body body) {
-  if (format == Format::kF32) return body(size_t{0}, count, grad);
+uint64_t for_each_rounded(Format format, const float* grad, size_t count, Body body) {
+  if (format == Format::kF32) {
+    body(size_t{0}, count, grad);
+    return 0;
+  }
   std::byte narrow[kPiece * sizeof(float)];
   float rounded[kPiece];
+  uint64_t beyond = 0;
   for (size_t first = 0; first < count; first += kPiece) {
     const size_t some = std::min(kPiece, count - first);
-    simd::encode(format, grad + first, narrow, some);
+    beyond += simd::encode(format, grad + first, narrow, some).overflow;
     simd::decode(format, narrow, rounded, some);
     body(first, some, rounded);
   }
+  return beyond;
 }
 
 }  // namespace
@@ -45,6 +51,7 @@ void StepReport::clear() {
   std::ranges::fill(gradients, optim::GradStats{});
   std::ranges::fill(saved, ops::StoreCounts{});
   std::ranges::fill(passed, ops::StoreCounts{});
+  std::ranges::fill(lost, uint8_t{0});
   skipped = false;
   first_bad = -1;
 }
@@ -56,8 +63,11 @@ void StepRun::note_passed(int t, const ops::StoreCounts& counts) const {
 
 void StepRun::note_gradient(size_t parameter, const optim::GradStats& stats) const {
   report->gradients[parameter] = stats;
-  if (stats.nonfinite > 0)
-    report->skip(pick(graph().model->nodes, parameters->slot(parameter).node).layer);
+  if (stats.nonfinite > 0) report->skip(layer_of(parameter));
+}
+
+void StepRun::check_vector(size_t parameter, const float* grad) const {
+  if (!simd::all_finite(grad, parameters->slot(parameter).count)) report->skip(layer_of(parameter));
 }
 
 ops::Source StepRun::source(int t) const {
@@ -273,7 +283,7 @@ void update_parameter(const StepRun& run, size_t index, const void* grad, Format
   const bool lost_by_loss = run.report->skipped && run.report->first_bad < 0;
   if (run.part == Pass::kMeasure || (lost_by_loss && run.last_micro()))
     return run.note_gradient(index, whole.stats());
-  if (!run.updates()) return;
+  if (!run.updates(run.layer_of(index))) return;
   const optim::ParamStorage& storage = run.parameters->slot(index).storage;
   optim::Coefficients coefficients = run.coefficients[index];
   coefficients.grad_scale *= run.clip;
@@ -303,37 +313,54 @@ FusedUpdate::FusedUpdate(const StepRun& run, size_t index, Format gp, optim::Gra
       gp_(gp),
       stats_(stats),
       coefficients_(run.coefficients[index]),
-      updates_(run.updates()) {
+      updates_(run.updates(run.layer_of(index))) {
   coefficients_.grad_scale *= run.clip;
+}
+
+bool FusedUpdate::may_reach(float magnitude) const {
+  const double scaled = double{magnitude} * std::max(1.0, double{coefficients_.grad_scale});
+  return scaled <= double{numeric::max_finite(Format::kF32)};
+}
+
+// Half of the range: sums of rounded products may exceed the bound of exact ones by a little.
+void FusedUpdate::expect(float most) noexcept {
+  finite_ = finite_ || (most <= numeric::max_finite(gp_) / 2 && may_reach(2 * most));
 }
 
 void FusedUpdate::consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept {
   const optim::ParamStorage& storage = run_.parameters->slot(index_).storage;
   optim::GradStats sum;
-  for_each_rounded(
+  const uint64_t beyond = for_each_rounded(
       gp_, grad, static_cast<size_t>(count), [&](size_t first, size_t some, const float* piece) {
-        sum += updates_ ? optim::update(coefficients_, storage, static_cast<size_t>(begin) + first,
-                                        some, piece, noise_of(run_, index_))
-                        : optim::stats_of(piece, some);
+        sum += updates_ && finite_
+                   ? optim::update(coefficients_, storage, static_cast<size_t>(begin) + first, some,
+                                   piece, noise_of(run_, index_))
+                   : optim::stats_of(piece, some);
       });
+  sum.nonfinite = std::max(sum.nonfinite, beyond);
   stats_[part] = sum;
 }
 
-void FusedUpdate::finish(size_t parts) const {
+bool FusedUpdate::wants_again(size_t parts) {
   optim::GradStats all;
   for (size_t part = 0; part < parts; ++part) all += stats_[part];
+  const bool looked = updates_ && !finite_;
+  if (looked && all.nonfinite == 0 && !may_reach(all.max_abs)) all.nonfinite = 1;
   run_.note_gradient(index_, all);
+  finite_ = all.nonfinite == 0;
+  return looked && finite_;
 }
 
 void KeepGradient::consume(size_t, int64_t begin, int64_t count, const float* grad) noexcept {
   const size_t width = numeric::storage_bytes(format_);
   const auto keep = [&](size_t first, size_t some, const float* piece) {
     std::byte* to = gradient_ + (static_cast<size_t>(begin) + first) * width;
-    if (!simd::all_finite(piece, some) || simd::encode(format_, piece, to, some).overflow > 0)
-      lost_.store(true, std::memory_order_relaxed);
+    if (simd::encode(format_, piece, to, some).overflow > 0 || !simd::all_finite(piece, some))
+      ++lost_;
   };
   // Storing rounds by itself.
-  for_each_rounded(gp_ == format_ ? Format::kF32 : gp_, grad, static_cast<size_t>(count), keep);
+  lost_ +=
+      for_each_rounded(gp_ == format_ ? Format::kF32 : gp_, grad, static_cast<size_t>(count), keep);
 }
 
 KeepSums::KeepSums(const StepRun& run, size_t index, std::byte* sums, Format format)

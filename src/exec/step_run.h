@@ -28,17 +28,19 @@ struct StepReport {
   std::vector<optim::GradStats> gradients;  // by parameter, without loss scale; none: not stepped
   std::vector<ops::StoreCounts> saved;      // what storing Y lost, by tensor
   std::vector<ops::StoreCounts> passed;     // what storing GY lost, by tensor
-  // Note [Lost steps]. A loss that is not finite, a GY beyond the range of its format or a gradient
-  // that is not finite ends the updates of a step: with kAfter nothing steps, with kFused nothing
-  // that has not stepped yet. Of a layer in the middle of its update, blocks of 32 elements with
-  // such a gradient stay as they are.
+  // Note [Lost updates]. A GY beyond the range of its format, or a gradient that is not finite or
+  // beyond its own, costs its layer's update, and with Skip::kRest all that come after; a loss that
+  // is no number costs the step. A layer steps whole or not at all: a gradient is spent part by
+  // part only where a bound on its operands shows that every part is finite.
   bool skipped = false;
-  int first_bad = -1;  // the layer where it was found; -1: the loss
+  int first_bad = -1;         // the layer where it was found; -1: the loss
+  std::vector<uint8_t> lost;  // by layer, one more in front for what belongs to none
 
   void clear();
   void skip(int layer) {
     if (!skipped) first_bad = layer;
     skipped = true;
+    lost[static_cast<size_t>(layer + 1)] = 1;
   }
 };
 
@@ -103,16 +105,26 @@ struct StepRun {
   float* floats(int buffer) const { return reinterpret_cast<float*>(at(buffer)); }
   bool first_micro() const { return micro == 0; }
   bool last_micro() const { return micro + 1 == plan->spec.micros; }
-  // Nothing will step by gradients any more. After a loss that is no number they are made all the
-  // same: they tell where the trouble is.
+  // Nothing of this step will step any more. After a loss that is no number gradients are made all
+  // the same: they tell where the trouble is.
   bool wasted() const {
-    return report->first_bad >= 0 && part == Pass::kWhole && plan->spec.update;
+    return report->first_bad >= 0 && part == Pass::kWhole && plan->spec.update &&
+           plan->spec.skip == Skip::kRest;
   }
-  bool updates() const { return last_micro() && part != Pass::kMeasure && !report->skipped; }
+  bool loses(int layer) const {
+    return report->skipped && (report->first_bad < 0 || plan->spec.skip == Skip::kRest ||
+                               report->lost[static_cast<size_t>(layer + 1)] != 0);
+  }
+  bool updates(int layer) const { return last_micro() && part != Pass::kMeasure && !loses(layer); }
+  int layer_of(size_t parameter) const {
+    return graph().model->nodes[static_cast<size_t>(parameters->slot(parameter).node)].layer;
+  }
 
   // Books what storing a gradient lost.
   void note_passed(int t, const ops::StoreCounts& counts) const;
   void note_gradient(size_t parameter, const optim::GradStats& stats) const;
+  // Of a bias or a norm parameter: costs the layer its update if it is not finite.
+  void check_vector(size_t parameter, const float* grad) const;
 
   // How tensor `t` is read, with its load transform.
   ops::Source source(int t) const;
@@ -161,22 +173,28 @@ optim::GradStats whole_stats(const StepRun& run, size_t index, const void* grad,
 // Clip::kExact: from the gradients in the report to StepRun::clip.
 void clip_exactly(StepRun& run);
 
-// Steps parts of a parameter as they are delivered; parts are rounded to `gp` first.
+// Steps parts of a parameter as they are delivered; parts are rounded to `gp` first. Where their
+// bound is too large it only looks at them, and the gradient has to be made once more.
 class FusedUpdate final : public ops::GradConsumer {
  public:
   // `stats`: one for every part, in scratch.
   FusedUpdate(const StepRun& run, size_t index, Format gp, optim::GradStats* stats);
+  void expect(float most) noexcept override;
   void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
-  // Joins the parts in their order into the report.
-  void finish(size_t parts) const;
+  // Joins the parts in their order into the report. True: all are finite and none has stepped, so
+  // that they may come again, to step now.
+  bool wants_again(size_t parts);
 
  private:
+  bool may_reach(float magnitude) const;  // without being lost
+
   const StepRun& run_;
   size_t index_;
   Format gp_;
   optim::GradStats* stats_;
   optim::Coefficients coefficients_;
-  bool updates_;  // or only gathers statistics
+  bool updates_;         // now or when the parts come again
+  bool finite_ = false;  // all parts are known to be
 };
 
 // Keeps parts of a gradient in `format`, rounded to `gp` on the way.
@@ -185,12 +203,12 @@ class KeepGradient final : public ops::GradConsumer {
   KeepGradient(std::byte* gradient, Format format, Format gp)
       : gradient_(gradient), format_(format), gp_(gp) {}
   void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
-  bool lost() const { return lost_.load(); }  // not finite, or beyond the format
+  uint64_t lost() const { return lost_.load(); }  // not finite, or beyond the format
 
  private:
   std::byte* gradient_;
   Format format_, gp_;
-  std::atomic<bool> lost_ = false;
+  std::atomic<uint64_t> lost_ = 0;
 };
 
 // Keeps the sums of a gradient for the next micro-batch, stochastically rounded if `format` is not

@@ -33,10 +33,13 @@ void StepBuilder::weights_backward(size_t index) {
   tick.layer = node.layer;
   tick.gp = plan_.formats(node.layer).gp;
   tick.fused = fused();
-  // Norms are taken of a whole gradient.
-  tick.whole = fused() && (optim::needs_norms(plan_.spec.rule) || plan_.spec.clip == Clip::kLayer);
+  // Norms are taken of a whole gradient; and where it lies somewhere whole anyway it is looked at
+  // before it is spent, see Note [Lost updates].
+  tick.whole = fused() && (optim::needs_norms(plan_.spec.rule) || plan_.spec.clip == Clip::kLayer ||
+                           accumulates() || !needs.bounded_gradient);
   tick.kept_format = accumulates() ? plan_.spec.accumulate : tick.gp;
   if (keeps_gradients()) keep_gradient(node.weight, tick.kept_format, node.layer);
+  tick.bias = node.bias;
   if (node.bias >= 0) {
     tick.bias_grad =
         keeps_gradients()
@@ -89,6 +92,10 @@ void StepBuilder::step_vectors(int weight, int bias, const std::string& name, co
   add_tick(name + " update", Phase::kUpdate, [weight, bias, buffer, norm, memory](StepRun& run) {
     const float* weight_grad = norm >= 0 ? run.norm_grads(norm).gamma : nullptr;
     const float* bias_grad = norm >= 0 ? run.norm_grads(norm).beta : run.floats(buffer);
+    if (weight >= 0 && run.last_micro()) {
+      run.check_vector(static_cast<size_t>(weight), weight_grad);
+      run.check_vector(static_cast<size_t>(bias), bias_grad);
+    }
     if (weight >= 0)
       update_parameter(run, static_cast<size_t>(weight), weight_grad, Format::kF32, run.at(memory));
     update_parameter(run, static_cast<size_t>(bias), bias_grad, Format::kF32, run.at(memory));
@@ -123,12 +130,12 @@ void StepBuilder::update_after() {
   };
   if (plan_.spec.clip == Clip::kExact) {
     for_each_kept(" norm", [](StepRun& run, size_t p, Format format, std::byte* memory) {
-      if (!run.updates()) return;
+      if (!run.updates(run.layer_of(p))) return;
       run.report->gradients[p] =
           whole_stats(run, p, run.at(run.plan->gradients[p]), format, memory);
     });
     add_tick("clip", Phase::kUpdate, [](StepRun& run) {
-      if (run.updates()) clip_exactly(run);
+      if (run.last_micro()) clip_exactly(run);
     });
   }
   for_each_kept(" update", [](StepRun& run, size_t p, Format format, std::byte* memory) {

@@ -6,9 +6,21 @@
 #include "simd/convert.h"
 
 namespace tri::exec {
+namespace {
+
+class DropGradient final : public ops::GradConsumer {
+ public:
+  void consume(size_t, int64_t, int64_t, const float*) noexcept override {}
+};
+
+}  // namespace
 
 void WeightsTick::run(StepRun& run) const {
   if (run.wasted()) return;
+  // Only this layer will not step: others may still want the gradient of the input.
+  const bool wasted = run.report->first_bad >= 0 && run.loses(layer) && run.part == Pass::kWhole &&
+                      run.plan->spec.update;
+  if (wasted && joined.empty()) return;
   const LoweredOp& lowered = run.graph().ops[op];
   ops::Operation& operation = *run.plan->operations[op];
   run.sources->clear();
@@ -40,19 +52,30 @@ void WeightsTick::run(StepRun& run) const {
     WatchedNorm watched(run, joined_norm, run.sinks->data());
     pass.consumer = &consumer;
     run.note_passed(lowered.inputs[0], operation.backward_weights(pass));
+    if (bias_grad >= 0 && run.last_micro())
+      run.check_vector(static_cast<size_t>(bias), run.floats(bias_grad));
   };
-  if (!run.last_micro()) {
+  if (wasted) {
+    DropGradient drop;
+    backward(drop);
+  } else if (!run.last_micro()) {
     KeepSums keep(run, weight, run.at(kept), kept_format);
     backward(keep);
   } else if (fused && !whole) {
     FusedUpdate update(run, weight, gp, reinterpret_cast<optim::GradStats*>(run.at(stats)));
     backward(update);
-    update.finish(operation.needs().gradient_parts);
+    const size_t parts = operation.needs().gradient_parts;
+    if (update.wants_again(parts) && run.updates(layer)) {
+      pass.input_grads = {};
+      pass.bias_grad = nullptr;
+      operation.backward_weights(pass);
+      update.wants_again(parts);
+    }
   } else {
     const Format format = whole ? Format::kF32 : kept_format;
     KeepGradient keep(whole ? run.at(room) : run.at(kept), format, gp);
     backward(keep);
-    if (keep.lost()) run.report->skip(layer);
+    if (keep.lost() > 0) run.note_gradient(weight, {.nonfinite = keep.lost()});
     if (whole) update_parameter(run, weight, pass.partial, Format::kF32, run.at(memory));
   }
 }

@@ -17,6 +17,7 @@ struct WeightsTick {
   Format gp = Format::kF32;           // the gradient is rounded to this before anybody sees it
   Format kept_format = Format::kF32;  // of a gradient that is kept
   bool fused = false;
+  int bias = -1;       // parameter
   bool whole = false;  // fused, but the whole gradient must be there before the update
   int partial = -1;    // buffers: sums in fp32; -1: the kept gradient serves, or none is needed
   int stats = -1;

@@ -35,6 +35,7 @@ struct Needs {
   size_t weights_scratch = 0;
   bool reads_inputs_backward = false;  // backward_weights() reads the inputs again
   bool whole_gradient = false;         // backward_weights() uses PassArguments::partial
+  bool bounded_gradient = false;       // it tells a bound before the first part, see GradConsumer
   // Given input_grads and weights, backward_weights() does the work of backward_data() too, with
   // the same bits and fewer passes over the gradient.
   bool data_with_weights = false;

@@ -1,5 +1,7 @@
 #include "simd/finite.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #undef HWY_TARGET_INCLUDE
@@ -28,6 +30,19 @@ bool all_finite(const float* HWY_RESTRICT values, size_t n) {
   return finite;
 }
 
+uint32_t largest_magnitude(const float* HWY_RESTRICT values, size_t n) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const size_t lanes = hn::Lanes(d);
+  auto largest = hn::Zero(di);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(d, values + i))));
+  auto most = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest)));
+  for (; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(std::fabs(values[i])));
+  return most;
+}
+
 }  // namespace
 }  // namespace tri::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -37,6 +52,11 @@ namespace tri::simd {
 HWY_EXPORT(all_finite);
 bool all_finite(const float* values, size_t n) noexcept {
   return HWY_DYNAMIC_DISPATCH(all_finite)(values, n);
+}
+
+HWY_EXPORT(largest_magnitude);
+uint32_t largest_magnitude(const float* values, size_t n) noexcept {
+  return HWY_DYNAMIC_DISPATCH(largest_magnitude)(values, n);
 }
 }  // namespace tri::simd
 #endif  // HWY_ONCE

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cfloat>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -30,6 +32,22 @@ TEST_P(AllFinite, finds_the_one_value_that_is_no_number_wherever_it_lies) {
 }
 
 TRI_FOR_EACH_TARGET(AllFinite);
+
+class LargestMagnitude : public TargetTest {};
+
+TEST_P(LargestMagnitude, is_found_wherever_it_lies_and_whatever_its_sign) {
+  for (size_t n = 1; n <= 67; ++n)
+    for (size_t at = 0; at < n; ++at)
+      for (const float value : {3.5f, -3.5f, -std::numeric_limits<float>::infinity(),
+                                std::numeric_limits<float>::quiet_NaN()}) {
+        std::vector<float> values(n, -2.0f);
+        values[at] = value;
+        EXPECT_EQ(largest_magnitude(values.data(), n), std::bit_cast<uint32_t>(std::fabs(value)));
+      }
+  EXPECT_EQ(largest_magnitude(nullptr, 0), 0U);
+}
+
+TRI_FOR_EACH_TARGET(LargestMagnitude);
 
 }  // namespace
 }  // namespace tri::simd

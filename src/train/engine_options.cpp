@@ -155,6 +155,8 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
                          .noise = config.noise_scale && config.batch_mode == BatchMode::kElastic};
   }
   const control::Governor governor = make_governor(config, model);
+  options.step.skip =
+      scales_loss(governor.settings().precision) ? exec::Skip::kRest : exec::Skip::kLayer;
   options.step.formats = formats_of(governor.current(governor.start()).table);
   options.forms.weights = *weights;
   options.forms.state = *state;

@@ -135,6 +135,7 @@ void TrainingLoop::begin_loading() {
 Result<const exec::StepReport*> TrainingLoop::train_batch() {
   const exec::StepSpec& spec = parts_.engine.spec();
   const exec::StepReport* report = nullptr;
+  const data::LoaderSeconds before = loader_->seconds();
   for (int64_t micro = 0; micro < spec.micros; ++micro) {
     const exec::BatchRoom room = parts_.engine.batch(0);
     TRI_TRY(loader_->take(room.labels.size(), {room.x, room.labels, room.samples}));
@@ -144,6 +145,10 @@ Result<const exec::StepReport*> TrainingLoop::train_batch() {
     }
     report = &parts_.engine.train(0, {state_.step + 1, steering_.loss_scale(), micro}, parts_.pool);
   }
+  step_data_ = {loader_->seconds().waiting - before.waiting,
+                loader_->seconds().finishing - before.finishing};
+  epoch_data_.waiting += step_data_.waiting;
+  epoch_data_.finishing += step_data_.finishing;
   return report;
 }
 
@@ -211,6 +216,8 @@ Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
                        {"process_plan_bytes", parts_.pricing.bytes_now()},
                        {"rss_bytes", memory::Probes().resident().bytes.value_or(0)},
                        {"ceiling_bytes", state_.ceiling_bytes},
+                       {"data_seconds", step_data_.waiting + step_data_.finishing},
+                       {"data_wait_seconds", step_data_.waiting},
                        {"forward_seconds", phases.forward},
                        {"backward_seconds", phases.backward},
                        {"update_seconds", phases.update}}));
@@ -266,6 +273,8 @@ Result<void> TrainingLoop::end_epoch() {
                 {"lr", rate_},
                 {"epoch_seconds", state_.epoch_seconds.back()},
                 {"images_per_second", *state_.images_per_second},
+                {"data_seconds", epoch_data_.waiting + epoch_data_.finishing},
+                {"data_wait_seconds", epoch_data_.waiting},
                 {"evaluation_seconds", evaluation_seconds},
                 {"best", best}};
   fields.add(fields_of("train_loss", state_.train_loss));
@@ -282,6 +291,7 @@ Result<void> TrainingLoop::end_epoch() {
   state_.correct = 0;
   state_.counted = 0;
   state_.train_seconds = 0;
+  epoch_data_ = {};
   TRI_TRY(report_skipped());
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
   if (best) TRI_TRY(save(true));

@@ -93,6 +93,8 @@ class TrainingLoop {
   Steering steering_;  // of state_
   std::vector<std::byte> ring_;
   std::optional<data::Loader> loader_;
+  // Spent on data by this process: in the last step, and in all since the last evaluation.
+  data::LoaderSeconds step_data_, epoch_data_;
   double rate_ = 0;
   uint64_t steps_here_ = 0;  // of this process
   std::optional<double> last_loss_;

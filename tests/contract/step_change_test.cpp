@@ -275,6 +275,81 @@ TEST(LostSteps, with_a_loss_that_is_no_number_change_no_weight) {
   }
 }
 
+// Every layer in turn keeps the gradient of its weights in a format that ends at 30.
+struct NarrowLayer {
+  std::shared_ptr<const nn::Model> model = small_network();
+  base::ThreadPool pool{2};
+
+  EngineOptions options(StepMode mode, exec::Skip skip, int layer) const {
+    EngineOptions made = small_options(mode);
+    made.step.skip = skip;
+    made.step.formats = table(*model, {});
+    if (layer >= 0) made.step.formats[static_cast<size_t>(layer)].gp = Format::kF8e4b4;
+    return made;
+  }
+  std::unique_ptr<exec::Engine> engine(const EngineOptions& options) const {
+    auto made = engine_for(model, draw_problem(*model, 3, 8, 2), options);
+    set_rates(*made);
+    return made;
+  }
+  // The loss scale that brings a layer's largest gradient into (most / 2, most].
+  float loss_scale(int layer, float most) {
+    const auto probe = engine(options(StepMode::kFused, exec::Skip::kLayer, -1));
+    const exec::StepReport& report = probe->train(0, {1}, pool);
+    for (const nn::Node& node : model->nodes)
+      if (node.layer == layer && node.weight >= 0 && node.kind != ops::OpKind::kBatchNorm)
+        return std::exp2(std::floor(
+            std::log2(most / report.gradients[static_cast<size_t>(node.weight)].max_abs)));
+    return 0;
+  }
+  int layer_of(size_t parameter) const {
+    for (const nn::Node& node : model->nodes)
+      if (node.weight == static_cast<int>(parameter) || node.bias == static_cast<int>(parameter))
+        return node.layer;
+    return -1;
+  }
+};
+
+TEST(LostUpdates, cost_a_layer_whole_and_with_a_loss_scale_the_rest) {
+  NarrowLayer narrow;
+  for (int layer = 0; layer < narrow.model->layers; ++layer) {
+    const float scale = narrow.loss_scale(layer, 120);
+    for (const StepMode mode : {StepMode::kAfter, StepMode::kFused})
+      for (const exec::Skip skip : {exec::Skip::kLayer, exec::Skip::kRest}) {
+        const auto plain = narrow.engine(narrow.options(mode, skip, -1));
+        EXPECT_FALSE(plain->train(0, {.step = 1, .loss_scale = scale}, narrow.pool).skipped);
+        const auto engine = narrow.engine(narrow.options(mode, skip, layer));
+        const auto before = weights(*engine), good = weights(*plain);
+        const auto& report = engine->train(0, {.step = 1, .loss_scale = scale}, narrow.pool);
+        EXPECT_TRUE(report.skipped);
+        EXPECT_EQ(report.first_bad, layer);
+        const auto after = weights(*engine);
+        for (size_t p = 0; p < after.size(); ++p) {
+          const int mine = narrow.layer_of(p);
+          const bool steps = mine != layer && (skip == exec::Skip::kLayer ||
+                                               (mode == StepMode::kFused && mine > layer));
+          EXPECT_EQ(after[p], steps ? good[p] : before[p])
+              << narrow.model->parameters[p].name << ", layer " << layer;
+        }
+      }
+  }
+}
+
+// Where no bound says so beforehand, a gradient is looked at before it is spent.
+TEST(LostUpdates, are_none_just_below_the_limit) {
+  NarrowLayer narrow;
+  for (int layer = 0; layer < narrow.model->layers; ++layer) {
+    const float scale = narrow.loss_scale(layer, 30);
+    std::vector<std::vector<Bytes>> seen;
+    for (const StepMode mode : {StepMode::kAfter, StepMode::kFused}) {
+      const auto engine = narrow.engine(narrow.options(mode, exec::Skip::kRest, layer));
+      EXPECT_FALSE(engine->train(0, {.step = 1, .loss_scale = scale}, narrow.pool).skipped);
+      seen.push_back(persistent(*engine));
+    }
+    EXPECT_EQ(seen[0], seen[1]) << layer;
+  }
+}
+
 // Small gradients vanish in fp16; a power of two per layer brings them back and is taken off again.
 TEST(Scales, keep_small_gradients_in_fp16) {
   const auto model = small_network();

@@ -42,6 +42,7 @@ class DenseConv final : public Operation {
     needs_.tells_forward = needs_.tells_data = true;
     needs_.reads_inputs_backward = true;
     needs_.whole_gradient = outer_.whole_gradient();
+    needs_.bounded_gradient = outer_.bounded_gradient();
     needs_.gradient_parts = outer_.parts();
     needs_.macs = geometry.useful_macs();
   }

@@ -1,6 +1,10 @@
 #include "ops/conv2d/outer_conv.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "simd/finite.h"
 
 namespace tri::ops {
 namespace {
@@ -57,8 +61,23 @@ void for_share(size_t share, int64_t samples, int64_t lines, Visit visit) {
   for (int64_t i = cut(share); i < cut(share + 1); ++i) visit(i / lines, i % lines);
 }
 
+// The largest magnitude that any thread has seen, as bits: NaN lies above infinity.
+class Largest {
+ public:
+  void see(const float* values, int64_t count) {
+    const uint32_t mine = simd::largest_magnitude(values, static_cast<size_t>(count));
+    uint32_t known = bits_.load(std::memory_order_relaxed);
+    while (mine > known && !bits_.compare_exchange_weak(known, mine, std::memory_order_relaxed)) {
+    }
+  }
+  double value() const { return double{std::bit_cast<float>(bits_.load())}; }
+
+ private:
+  std::atomic<uint32_t> bits_ = 0;
+};
+
 void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t group,
-                size_t share, const Packed& to, float* row) {
+                size_t share, const Packed& to, float* row, Largest& largest) {
   const ConvGeometry& g = p.geometry;
   const int64_t in = g.group_in(), rows = outer_rows(), wide = columns(p);
   for_share(share, u.samples, u.in_rows, [&](int64_t n, int64_t y) {
@@ -68,10 +87,12 @@ void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t
       const int64_t edge = g.padding_w * in, middle = g.in.w * in;
       std::fill_n(row, edge, 0.0f);
       load_rows(x, range, row + edge, in);
+      if (p.bounded_gradient()) largest.see(row + edge, middle);
       std::fill_n(row + edge + middle, edge + g.kernel_w * in, 0.0f);
       pack_rows(row, g.out.w, g.stride_w * in, p.channels, rows, at, u.samples * rows, to.x_stride);
     } else {
       load_rows(x, range, row, in);
+      if (p.bounded_gradient()) largest.see(row, g.in.w * in);
       const int64_t each = wide / g.stride_w;
       for (int64_t r = 0; r < std::min(g.stride_w, g.in.w); ++r)
         pack_rows(row + r * in, (g.in.w - r + g.stride_w - 1) / g.stride_w, g.stride_w * in, in,
@@ -81,12 +102,13 @@ void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t
 }
 
 void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, int64_t group,
-                   size_t share, const Packed& to, float* row) {
+                   size_t share, const Packed& to, float* row, Largest& largest) {
   const ConvGeometry& g = p.geometry;
   const int64_t out = g.group_out();
   for_share(share, u.samples, u.out_rows, [&](int64_t n, int64_t y) {
     load_grad_rows(d, {u.sample + n, (u.out_row + y) * g.out.w, g.out.w, group * out, out}, row,
                    out);
+    if (p.bounded_gradient()) largest.see(row, g.out.w * out);
     pack_rows(row, g.out.w, out, out, kPanel, to.g + (y * g.out.w * u.samples + n) * kPanel,
               u.samples * kPanel, to.g_stride);
   });
@@ -180,6 +202,7 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
                            ChunkReader* reader) noexcept {
   auto* chunk = reinterpret_cast<float*>(scratch);
   std::byte* workers = scratch + p.shared_bytes();
+  Largest largest_x, largest_g;
   for (int64_t group = 0; group < p.geometry.groups; ++group) {
     for (size_t c = 0; c < p.chunks(); ++c) {
       const size_t first = c * p.chunk_units;
@@ -188,9 +211,14 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         const Workspace work(p, workers + worker * p.worker_bytes());
         const size_t index = i / kShares, share = i % kShares;
         const Packed packed = packed_unit(p, chunk, index);
-        pack_input(p, p.units[first + index], x, group, share, packed, work.row);
-        pack_gradient(p, p.units[first + index], d, group, share, packed, work.row);
+        pack_input(p, p.units[first + index], x, group, share, packed, work.row, largest_x);
+        pack_gradient(p, p.units[first + index], d, group, share, packed, work.row, largest_g);
       });
+      if (p.bounded_gradient() && initial == nullptr) {
+        const auto terms = static_cast<double>(p.samples * p.geometry.out.pixels());
+        consumer.expect(
+            static_cast<float>(terms * largest_g.value() * std::max(1.0, largest_x.value())));
+      }
       if (reader != nullptr) reader->read(chunk, first, count);
       const float* from = c == 0 ? initial : partial;
       pool.run(p.jobs(), [&](size_t index, size_t worker) {

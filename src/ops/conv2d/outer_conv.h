@@ -13,6 +13,10 @@ namespace tri::ops {
 // Called from many threads at once with disjoint parts; must not throw.
 class GradConsumer {
  public:
+  // Before the first part, if OuterPlan::bounded_gradient() and the sums begin at zero: no element
+  // of dW, of the bias's gradient or of their partial sums is larger in magnitude than `most`, but
+  // for rounding. Not finite: nothing is known.
+  virtual void expect([[maybe_unused]] float most) noexcept {}
   virtual void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept = 0;
 
  protected:

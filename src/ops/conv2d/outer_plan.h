@@ -40,6 +40,8 @@ struct OuterPlan {
   size_t jobs() const;  // of one chunk and group
   // With one chunk a finished part of dW goes straight to its consumer and dW never exists whole.
   bool whole_gradient() const { return chunks() > 1; }
+  // All operands lie packed before the first part of dW is made.
+  bool bounded_gradient() const { return chunks() == 1 && geometry.groups == 1; }
 
   size_t parts() const;  // in which the gradient is delivered
   size_t unit_floats() const;
