@@ -246,7 +246,7 @@ void StepBuilder::forward_op(size_t index, bool again) {
       if (node.bias >= 0) pass.bias = run.vector(node.bias);
     }
     std::optional<ops::NormMoments> moments;
-    if (norm >= 0) {
+    if (norm >= 0 && run.plan->norms[static_cast<size_t>(norm)].watched) {
       const NormSlots& slots = run.plan->norms[static_cast<size_t>(norm)];
       moments.emplace(*slots.plan, run.source(lowered.output).stored, run.at(slots.sums));
       pass.output.watcher = &*moments;

@@ -125,6 +125,7 @@ struct NormSlots {
   // them, alive from there to the norm's own tick.
   int sums = -1;
   int grad_sums = -1;
+  // Either may be switched off in a finished plan: the norm's own tick then makes the sums.
   bool watched = false;       // the operation before it makes the sums
   bool grad_watched = false;  // its first reader does, on the way back
   bool rewrites = false;      // backward replaces GY by dz, see ops::NormGradSums

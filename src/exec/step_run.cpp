@@ -196,7 +196,7 @@ FrozenNorm StepRun::frozen_norm(int norm) const {
 }
 
 WatchedNorm::WatchedNorm(const StepRun& run, int norm, ops::Sink* sink) : run_(run), norm_(norm) {
-  if (norm < 0) return;
+  if (norm < 0 || !pick(run.plan->norms, norm).grad_watched) return;
   const NormSlots& slots = pick(run.plan->norms, norm);
   sums_.emplace(*slots.plan, run.grad_source(pick(run.graph().norms, norm).tensor, true),
                 run.norm_batch(norm).mean, slots.rewrites, run.at(slots.grad_sums));

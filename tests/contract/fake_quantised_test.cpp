@@ -74,6 +74,8 @@ class WideStep {
       bytes += buffer.bytes;
     }
     for (exec::TensorSlots& slots : plan_.tensors) slots.y = slots.gy = Format::kF32;
+    // Values are rounded between ticks: nobody may look at them within one.
+    for (exec::NormSlots& norm : plan_.norms) norm.watched = norm.grad_watched = false;
     region_ = std::make_unique<Room>(bytes);
     run(problem);
   }
