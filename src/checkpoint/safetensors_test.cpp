@@ -278,6 +278,18 @@ assert get('w "quoted"', "3f") == ("F32", [3], (1.5, -2.0, 0.25))
 assert not head
 )py");
   EXPECT_EQ(std::system(("python3 " + (scratch / "read.py") + " " + path).c_str()), 0);
+  // The reference reader, where somebody has installed it: Debian 12 has no package of it.
+  if (std::system("python3 -c 'import safetensors.numpy' 2>/dev/null") != 0)
+    GTEST_SKIP() << "read by json and struct only: python3 has no module safetensors";
+  spill(scratch / "reference.py", R"py(
+import sys
+from safetensors.numpy import load_file
+tensors = load_file(sys.argv[1])
+assert sorted(tensors) == ["n", 'w "quoted"']
+assert tensors["n"].dtype == "int64" and tensors["n"].tolist() == -7
+assert tensors['w "quoted"'].dtype == "float32" and tensors['w "quoted"'].tolist() == [1.5, -2.0, 0.25]
+)py");
+  EXPECT_EQ(std::system(("python3 " + (scratch / "reference.py") + " " + path).c_str()), 0);
 }
 
 }  // namespace

@@ -252,6 +252,32 @@ TEST(Governor, ALoweredCeilingIsRespectedAtOnce) {
   EXPECT_EQ(run.react(run.signals(ceiling)).batch, 32);
 }
 
+TEST(Governor, ALostUpdatePromotesTheNamedLayerOrHalvesTheLossScale) {
+  for (const PrecisionPolicy policy :
+       {PrecisionPolicy::kBf16, PrecisionPolicy::kAdaptive, PrecisionPolicy::kFp16}) {
+    GovernorSettings settings;
+    settings.precision = policy;
+    settings.loss_scale = {.on = scales_loss(policy), .first = 16};
+    MadeUpRun run(settings);
+    PrecisionTable table = run.now.table;
+    Signals step = run.signals(0);
+    step.failed = true;
+    step.first_bad = 2;
+    run.react(step);
+    ASSERT_EQ(run.now.changes.size(), 1u);
+    if (scales_loss(policy)) {
+      EXPECT_EQ(run.now.loss_scale, 8);
+      EXPECT_EQ(run.now.changes[0].what, "loss scale");
+    } else {
+      table[2] = row_of(Level::kFp32);
+      EXPECT_EQ(run.now.loss_scale, 1);
+      EXPECT_EQ(run.now.changes[0].what, "precision layer2");
+    }
+    EXPECT_EQ(run.now.table, table);
+    EXPECT_EQ(run.state.loss.skipped, 1u);
+  }
+}
+
 TEST(Governor, GivesUpOnlyWithEverythingPromoted) {
   GovernorSettings settings = adaptive_settings();
   MadeUpRun run(settings);

@@ -61,11 +61,14 @@ std::string loss_text(const PanelState& state) {
 }
 
 std::string accuracy_text(const PanelState& state) {
-  std::string text = "accuracy " + (state.accuracy ? percent(*state.accuracy, 2) : "-");
-  if (state.accuracy && state.best_accuracy && *state.best_accuracy > *state.accuracy) {
-    text += fmt::format(" (best {})", percent(*state.best_accuracy, 2));
-  }
-  return text;
+  return "accuracy " + (state.accuracy ? percent(*state.accuracy, 2) : "-");
+}
+
+// Nothing where the last is the best.
+std::string best_text(const PanelState& state) {
+  const bool was_better =
+      state.accuracy && state.best_accuracy && *state.best_accuracy > *state.accuracy;
+  return was_better ? fmt::format("(best {})", percent(*state.best_accuracy, 2)) : "";
 }
 
 std::string memory_text(const PanelState& state) {
@@ -147,22 +150,40 @@ std::vector<std::string> render_panel(const PanelState& state, size_t columns, b
   std::vector<std::string> lines;
   flow({state.title}, columns, lines);
   flow(timing, columns, lines);
-  flow({loss_text(state), accuracy_text(state),
-        fmt::format("{:.0f} images/s", state.images_per_second)},
+  std::string accuracy = accuracy_text(state);
+  if (const std::string best = best_text(state); !best.empty()) accuracy += " " + best;
+  flow({loss_text(state), accuracy, fmt::format("{:.0f} images/s", state.images_per_second)},
        columns, lines);
   flow(space, columns, lines);
   flow(precision_cells(state), columns, lines);
   return lines;
 }
 
-std::string render_epoch(const PanelState& state) {
-  std::string text =
-      fmt::format("epoch {}/{}  step {}  {}  {}  {:.0f} images/s  memory {}  batch {}", state.epoch,
-                  state.epochs, state.step, loss_text(state), accuracy_text(state),
-                  state.images_per_second, memory_text(state), state.batch);
-  for (const std::string& cell : precision_cells(state)) text += "  " + cell;
-  if (state.seconds_left) text += fmt::format("  {} left", duration_text(*state.seconds_left));
-  return text;
+std::string render_epoch(const PanelState& state, size_t columns) {
+  struct Cell {
+    int rank;  // the first to be left out has the highest
+    std::string text;
+  };
+  std::vector<Cell> cells = {{0, fmt::format("epoch {}/{}", state.epoch, state.epochs)},
+                             {7, fmt::format("step {}", state.step)},
+                             {2, loss_text(state)},
+                             {1, accuracy_text(state)},
+                             {8, best_text(state)},
+                             {3, fmt::format("{:.0f} images/s", state.images_per_second)},
+                             {6, "memory " + memory_text(state)},
+                             {4, fmt::format("batch {}", state.batch)}};
+  for (std::string& cell : precision_cells(state)) cells.push_back({9, std::move(cell)});
+  if (state.seconds_left) cells.push_back({5, duration_text(*state.seconds_left) + " left"});
+  std::erase_if(cells, [](const Cell& cell) { return cell.text.empty(); });
+  const auto joined = [&cells] {
+    std::string text;
+    for (const Cell& cell : cells) text += (text.empty() ? "" : "  ") + cell.text;
+    return text;
+  };
+  while (cells.size() > 1 && joined().size() > columns) {
+    cells.erase(std::ranges::max_element(cells, {}, &Cell::rank));
+  }
+  return joined();
 }
 
 bool locale_is_utf8() {
@@ -179,9 +200,11 @@ bool locale_is_utf8() {
 }
 
 Screen screen_of(int file, bool quiet) {
+  const bool terminal = ::isatty(file) == 1;
   return {.write = [file](std::string_view text) { write_all(file, text); },
           .columns = [file] { return columns_of_terminal(file); },
-          .live = !quiet && ::isatty(file) == 1 && terminal_obeys(),
+          .terminal = terminal,
+          .live = !quiet && terminal && terminal_obeys(),
           .utf8 = locale_is_utf8()};
 }
 
@@ -216,6 +239,11 @@ void Panel::note(std::string_view line) {
   // The panel comes back below the note at once, or it would blink at every epoch.
   for (const std::string& old : drawn_) text += old + "\n";
   screen_.write(text);
+}
+
+void Panel::epoch_done(const PanelState& state) {
+  const size_t columns = screen_.terminal ? screen_.columns() : SIZE_MAX;
+  note(render_epoch(state, columns - 1));  // as the panel, one less than there is
 }
 
 void Panel::close() {

@@ -34,8 +34,9 @@ struct PanelState {
 // The panel's lines; none is wider than `columns`.
 std::vector<std::string> render_panel(const PanelState& state, size_t columns, bool utf8);
 
-// One line for an epoch that is over; always ASCII.
-std::string render_epoch(const PanelState& state);
+// One line for an epoch that is over; always ASCII. Where it would be wider than `columns`, what
+// matters less is left out.
+std::string render_epoch(const PanelState& state, size_t columns);
 
 // "48s", "4m 10s", "2h 05m", "3d 04h"
 std::string duration_text(double seconds);
@@ -44,6 +45,7 @@ std::string duration_text(double seconds);
 struct Screen {
   std::function<void(std::string_view)> write;
   std::function<size_t()> columns;  // asked at every draw: windows change
+  bool terminal = false;            // of so many columns; a file takes lines of any length
   bool live = false;                // a terminal that can move its cursor
   bool utf8 = false;
 };
@@ -71,7 +73,7 @@ class Panel {
 
   // A line that stays, above the panel: an epoch, a warning.
   void note(std::string_view line);
-  void epoch_done(const PanelState& state) { note(render_epoch(state)); }
+  void epoch_done(const PanelState& state);
 
   // Removes the panel; the notes stay.
   void close();

@@ -100,9 +100,21 @@ TEST(RenderPanel, ShowsWhatIsKnown) {
 }
 
 TEST(RenderEpoch, IsOneLine) {
-  EXPECT_EQ(render_epoch(example()),
-            "epoch 3/15  step 1250  loss 0.4123  accuracy 88.12 % (best 88.40 %)  1234 images/s  "
+  EXPECT_EQ(render_epoch(example(), SIZE_MAX),
+            "epoch 3/15  step 1250  loss 0.4123  accuracy 88.12 %  (best 88.40 %)  1234 images/s  "
             "memory 72.0 MiB of 96.0 MiB  batch 128  fp32 3 %  bf16 92 %  fp16 5 %  4m 10s left");
+}
+
+TEST(RenderEpoch, LeavesOutWhatMattersLess) {
+  EXPECT_EQ(render_epoch(example(), 110),
+            "epoch 3/15  step 1250  loss 0.4123  accuracy 88.12 %  1234 images/s  "
+            "memory 72.0 MiB of 96.0 MiB  batch 128  4m 10s left");
+  EXPECT_EQ(render_epoch(example(), 80),
+            "epoch 3/15  loss 0.4123  accuracy 88.12 %  1234 images/s  batch 128  4m 10s left");
+  EXPECT_EQ(render_epoch(example(), 40), "epoch 3/15  accuracy 88.12 %");
+  EXPECT_EQ(render_epoch(example(), 5), "epoch 3/15");
+  for (size_t columns = 10; columns < 200; ++columns)
+    EXPECT_LE(render_epoch(example(), columns).size(), columns);
 }
 
 TEST(DurationText, ChoosesItsUnits) {
@@ -174,7 +186,16 @@ TEST(Panel, WritesPlainLinesWhereItCannotMove) {
   EXPECT_EQ(recorded.text, "");
   panel.epoch_done(example());
   panel.close();
-  EXPECT_EQ(recorded.text, render_epoch(example()) + "\n");
+  EXPECT_EQ(recorded.text, render_epoch(example(), SIZE_MAX) + "\n");
+}
+
+TEST(Panel, FitsTheLineOfAnEpochToTheTerminal) {
+  Recorded recorded;
+  recorded.columns = 60;
+  Screen screen = recorded.screen(false);
+  screen.terminal = true;
+  Panel(screen).epoch_done(example());
+  EXPECT_EQ(recorded.text, render_epoch(example(), 59) + "\n");
 }
 
 TEST(Panel, LeavesTinyWindowsAlone) {

@@ -3,10 +3,14 @@
 Usage: train_test.py PROGRAM
 """
 
+import fcntl
 import json
+import math
 import os
 import pathlib
 import pty
+import random
+import re
 import select
 import shutil
 import signal
@@ -14,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 import zlib
@@ -38,6 +43,16 @@ def png(path, width, height, grey):
     path.write_bytes(b"\x89PNG\r\n\x1a\n"
                      + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
                      + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def tensors_of(path):
+    """name -> bytes of a safetensors file."""
+    raw = path.read_bytes()
+    size, = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: raw[8 + size + at["data_offsets"][0]:8 + size + at["data_offsets"][1]]
+            for name, at in header.items()}
 
 
 class Folder(unittest.TestCase):
@@ -129,6 +144,28 @@ class Train(Folder):
         self.assertIn(b"images/s", screen)
         self.assertIn(b"test accuracy", screen)
 
+    def test_no_line_is_wider_than_the_terminal(self):
+        for columns in [40, 80, 110]:
+            master, slave = pty.openpty()
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            with subprocess.Popen([PROGRAM, "train", *TINY, "--out", f"{self.folder}/{columns}"],
+                                  stdin=slave, stdout=slave, stderr=slave,
+                                  env={**os.environ, "TERM": "xterm", "LC_ALL": "C"}) as program:
+                os.close(slave)
+                screen = b""
+                try:
+                    while select.select([master], [], [], 60)[0]:
+                        screen += os.read(master, 65536)
+                except OSError:  # the other end is closed
+                    pass
+                os.close(master)
+                self.assertEqual(program.wait(), 0)
+            text = re.sub(r"\x1b\[[0-9]*[A-Z]", "", screen.decode()).replace("\r", "\n")
+            lines = [line for line in text.split("\n") if line.startswith("epoch ")]
+            self.assertGreaterEqual(len(lines), 3)
+            for line in lines:
+                self.assertLess(len(line), columns)
+
     def test_simd_target_change_is_said(self):
         path, _ = self.run_of("a", "--max-steps", "2")
         target = json.loads((path / "checkpoints/last/state.json").read_text())["simd_target"]
@@ -191,8 +228,18 @@ class WrongUse(Folder):
                             "--batch ", "would fit")
 
     def test_divergence(self):
-        self.assert_refused(4, ["train", *TINY, "--lr", "1e30", "--warmup", "0", "--epochs", "50",
-                                "--quiet"], "not finite", "--lr")
+        """Only after several steps were lost with every layer in fp32, or a loss scale of 1."""
+        for number, precision in enumerate(["fp32", "bf16", "adaptive", "fp16"]):
+            path = self.folder / str(number)
+            self.assert_refused(4, ["train", *TINY, "--precision", precision, "--lr", "1e30",
+                                    "--warmup", "0", "--epochs", "50", "--quiet", "--out",
+                                    str(path)], "not finite", "--lr")
+            summary = json.loads((path / "summary.json").read_text())
+            self.assertEqual(summary["status"], "diverged")
+            self.assertGreaterEqual(summary["skipped_steps"], 5)
+            if precision != "fp16":
+                self.assertEqual(summary["precision"]["fp32"], 1)
+            self.assertTrue((path / "checkpoints/last/manifest.json").exists())
 
     def test_a_run_is_not_overwritten(self):
         path, _ = self.run_of("a", "--max-steps", "1")
@@ -211,6 +258,61 @@ class WrongUse(Folder):
         self.assert_refused(2, ["eval", str(self.folder)], "no checkpoint")
         self.assert_refused(2, ["eval"], "checkpoint")
         self.assert_refused(2, ["predict", "nowhere"], "images")
+
+
+def torchvision_file(path, listing, classes):
+    """Safetensors as torchvision's state_dict would be saved: its names and shapes, I64 counters."""
+    header, data = {}, b""
+    chance = random.Random(1)
+    for line in listing.read_text().splitlines():
+        name, shape = line.split()
+        shape = [classes if n == "1000" else int(n) for n in shape.split("x")]
+        noise = struct.pack("<256f", *(chance.uniform(-0.1, 0.1) for _ in range(256)))
+        values = noise * (math.prod(shape) // 256 + 1)
+        if name.endswith("running_var"):
+            values = struct.pack("<f", 1.0) * math.prod(shape)
+        values = values[:4 * math.prod(shape)]
+        header[name] = {"dtype": "F32", "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+        if name.endswith("running_var"):
+            header[name.replace("running_var", "num_batches_tracked")] = {
+                "dtype": "I64", "shape": [], "data_offsets": [len(data), len(data) + 8]}
+            data += struct.pack("<q", 5)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Init(Folder):
+    LISTINGS = pathlib.Path(__file__).resolve().parent.parent / "golden/parameters"
+
+    def test_weights_of_torchvision(self):
+        """With its number of classes they load unchanged; with another the head is drawn anew, and
+        that is said."""
+        for model, head in [("shufflenet-v2", "fc.weight"), ("squeezenet", "classifier.1.weight"),
+                            ("mobilenet-v2", "classifier.1.weight")]:
+            width = "0.1" if model == "squeezenet" else "0.5"
+            listing = self.LISTINGS / f"{model}_w{width}.txt"
+            for classes in [3, 1000]:
+                with self.subTest(model=model, classes=classes):
+                    weights = self.folder / "w.safetensors"
+                    torchvision_file(weights, listing, classes)
+                    path = self.folder / f"{model}-{classes}"
+                    done = triaccel("train", "--method", "fp32", "--model", model, "--width", width,
+                                    "--data", "synthetic:3,32,40", "--batch", "4", "--max-steps",
+                                    "1", "--lr", "1e-12", "--init", str(weights), "--out",
+                                    str(path))
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    if classes == 3:
+                        self.assertNotIn("warning", done.stdout)
+                    else:
+                        self.assertRegex(done.stdout, f"warning: .*another number of classes: .*{head}")
+                    saved = tensors_of(path / "checkpoints/last/model.safetensors")
+                    given = tensors_of(weights)
+                    self.assertEqual(sorted(saved), sorted(given))
+                    for name in [n for n in given if n.endswith(".weight")]:
+                        if name != head or classes == 3:
+                            self.assertEqual(saved[name], given[name], name)
 
 
 class Checkpoints(Folder):

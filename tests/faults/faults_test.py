@@ -10,11 +10,13 @@ import pathlib
 import random
 import resource
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import zlib
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 KILLS = 3
@@ -102,27 +104,45 @@ class Disk(Folder):
         self.assertEqual((path / WEIGHTS[1]).read_bytes(), before)
         self.assertEqual(triaccel("train", "--resume", str(path), "--quiet").returncode, 0)
 
-    def test_full_file_system(self):
+    def mount(self, options):
         place = self.folder / "small"
         place.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)],
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)],
                                  capture_output=True, check=False)
         if mounted.returncode != 0:
             self.skipTest("only root can mount a small file system")
-        try:
-            path = place / "a"
-            done = triaccel("train", *RUN, "--out", str(path), "--width", "0.5")
-            self.assert_failed(done, 1, "No space left", "free some space")
-        finally:
-            subprocess.run(["umount", str(place)], check=True)
+        self.addCleanup(subprocess.run, ["umount", str(place)], check=True)
+        return place
+
+    def test_full_file_system_at_the_start(self):
+        done = triaccel("train", *RUN, "--out", str(self.mount("size=256k") / "a"), "--width", "0.5")
+        self.assert_failed(done, 1, "No space left", "free some space")
+
+    def test_file_system_that_fills_up(self):
+        place = self.mount("size=4m")
+        path = place / "a"
+        self.start(path, "--max-steps", "3")
+        before = [(path / file).read_bytes() for file in WEIGHTS]
+        with open(place / "ballast", "wb", buffering=0) as ballast:
+            with self.assertRaises(OSError):
+                while True:
+                    ballast.write(bytes(4096))
+        resume = ["train", "--resume", str(path), "--max-steps", "off", "--quiet"]
+        self.assert_failed(triaccel(*resume), 1, "No space left", "free some space")
+        self.assertEqual([(path / file).read_bytes() for file in WEIGHTS], before)
+        (place / "ballast").unlink()
+        self.assertEqual(triaccel(*resume).returncode, 0)
+        self.assertEqual(sorted(p.name for p in (path / "checkpoints").iterdir()), ["best", "last"])
 
     def test_unwritable_directory(self):
-        if os.geteuid() == 0:
-            self.skipTest("root may write everywhere")
-        self.folder.chmod(0o500)
-        self.addCleanup(self.folder.chmod, 0o700)
-        self.assert_failed(triaccel("train", *RUN, "--out", str(self.folder / "a")), 1,
-                           "Permission denied", "choose another directory")
+        if os.geteuid() == 0:  # who may write everywhere but there
+            place, why = self.mount("ro"), "Read-only file system"
+        else:
+            place, why = self.folder, "Permission denied"
+            place.chmod(0o500)
+            self.addCleanup(place.chmod, 0o700)
+        self.assert_failed(triaccel("train", *RUN, "--out", str(place / "a")), 1, why,
+                           "choose another directory")
 
     def test_a_file_where_a_directory_should_be(self):
         (self.folder / "a").write_text("in the way")
@@ -203,6 +223,66 @@ class Data(Folder):
         self.assertEqual(program.returncode, 1, err)
         self.assertIn("data_batch", err)
         self.assertTrue((path / "checkpoints/last/manifest.json").exists())
+
+
+class Images(Folder):
+    """A folder of images in which some are not as the others."""
+
+    def png(self, name, width=12, height=12, colour=2, rows=None):
+        depth = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
+        if rows is None:
+            rows = b"".join(b"\0" + bytes((x * 7 + y) % 256 for x in range(width * depth))
+                            for y in range(height))
+
+        def chunk(kind, content):
+            body = kind + content
+            return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+        path = self.folder / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\x89PNG\r\n\x1a\n"
+                         + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0))
+                         + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+        return path
+
+    def train(self):
+        return triaccel("train", "--method", "fp32", "--model", "convnet", "--width", "0.1", "--data",
+                        f"folder:{self.folder}/images", "--pixels", "12", "--batch", "8", "--epochs",
+                        "2", "--memory", "64MiB", "--out", str(self.folder / "a"))
+
+    def fill(self):
+        for part in ["train", "val"]:
+            for kind in ["cat", "dog"]:
+                for number in range(12):
+                    self.png(f"{part}/{kind}/{number:02}.png")
+
+    def test_other_sizes_and_colour_types_are_converted(self):
+        self.fill()
+        for number, (colour, side) in enumerate([(0, 5), (2, 40), (4, 12), (6, 300)]):
+            self.png(f"train/cat/{number:02}.png", side, side + 3, colour)
+        done = self.train()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("warning", done.stdout)
+
+    def test_what_cannot_be_decoded_is_replaced_and_counted(self):
+        self.fill()
+        self.png("train/dog/03.png", 10000, 10000, rows=b"")  # 100 megapixels in its header
+        file = self.png("train/dog/04.png")
+        file.write_bytes(file.read_bytes()[:40])
+        (self.folder / "images/train/cat/05.png").write_bytes(b"")
+        done = self.train()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("warning: 3 images could not be read", done.stdout)
+        summary = json.loads((self.folder / "a/summary.json").read_text())
+        self.assertLessEqual(summary["process_peak_bytes"], 64 << 20)
+
+    def test_no_images(self):
+        self.fill()
+        for file in (self.folder / "images/train/cat").iterdir():
+            file.unlink()
+        self.assert_failed(self.train(), 1, "train/cat")
+        shutil.rmtree(self.folder / "images/train")
+        (self.folder / "images/train").mkdir()
+        self.assert_failed(self.train(), 1, "images")
 
 
 if __name__ == "__main__":
