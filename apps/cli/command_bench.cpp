@@ -17,21 +17,35 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json as_json(const std::vector<KernelTime>& kernels) {
+  Json list = Json::array();
+  for (const KernelTime& one : kernels)
+    list.push_back({{"layer", one.layer},
+                    {"pass", one.pass},
+                    {"kernel", one.kernel},
+                    {"ms", one.ms},
+                    {"other", one.other},
+                    {"other_ms", one.other_ms}});
+  return list;
+}
+
 Json as_json(const StepBench& bench) {
-  return {{"ms_per_step", bench.ms_per_step},
-          {"images_per_second", bench.images_per_second},
-          {"engine_peak_bytes", bench.engine_peak_bytes},
-          {"process_peak_bytes", bench.process_peak_bytes},
-          {"useful_gflop", bench.useful_gflop},
-          {"gflops", bench.gflops},
-          {"peak_gflops", bench.peak_gflops},
-          {"fraction_of_peak", bench.fraction_of_peak},
-          {"phases",
-           {{"data", bench.phases.data},
-            {"forward", bench.phases.forward},
-            {"backward", bench.phases.backward},
-            {"update", bench.phases.update},
-            {"control", bench.phases.control}}}};
+  Json json = {{"ms_per_step", bench.ms_per_step},
+               {"images_per_second", bench.images_per_second},
+               {"engine_peak_bytes", bench.engine_peak_bytes},
+               {"process_peak_bytes", bench.process_peak_bytes},
+               {"useful_gflop", bench.useful_gflop},
+               {"gflops", bench.gflops},
+               {"peak_gflops", bench.peak_gflops},
+               {"fraction_of_peak", bench.fraction_of_peak},
+               {"phases",
+                {{"data", bench.phases.data},
+                 {"forward", bench.phases.forward},
+                 {"backward", bench.phases.backward},
+                 {"update", bench.phases.update},
+                 {"control", bench.phases.control}}}};
+  if (!bench.kernels.empty()) json["kernels"] = as_json(bench.kernels);
+  return json;
 }
 
 Json as_json(const KernelBench& bench) {
@@ -45,6 +59,9 @@ Json as_json(const KernelBench& bench) {
 }
 
 void print_text(const StepBench& bench) {
+  for (const KernelTime& one : bench.kernels)
+    fmt::print("{:<28}{:<10}{:<10}{:>9.3f} ms  {:<10}{:>9.3f} ms\n", one.layer, one.pass,
+               one.kernel, one.ms, one.other, one.other_ms);
   fmt::print("{:<14}{:>10.2f} ms  (data {:.2f}, forward {:.2f}, backward {:.2f}, update {:.2f})\n",
              "step", bench.ms_per_step, bench.phases.data, bench.phases.forward,
              bench.phases.backward, bench.phases.update);

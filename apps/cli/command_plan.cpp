@@ -28,7 +28,9 @@ Json as_json(const MemoryPlan& plan) {
                       {"p", layer.p},
                       {"y", layer.y},
                       {"gy", layer.gy},
-                      {"gp", layer.gp}});
+                      {"gp", layer.gp},
+                      {"forward_kernel", layer.forward_kernel},
+                      {"backward_kernel", layer.backward_kernel}});
   }
   Json changes = Json::array();
   for (const PlannedChange& change : plan.changes)
@@ -54,12 +56,13 @@ Json as_json(const MemoryPlan& plan) {
 }
 
 void print_text(const MemoryPlan& plan) {
-  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{}\n", "layer", "params", "weights",
-             "state", "saved", "P", "Y", "GY", "GP");
+  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{}\n", "layer", "params",
+             "weights", "state", "saved", "P", "Y", "GY", "GP", "kernels");
   for (const PlannedLayer& layer : plan.layers) {
-    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{}\n", layer.name, layer.params,
-               bytes_text(layer.weights_bytes), bytes_text(layer.state_bytes),
-               bytes_text(layer.saved_bytes), layer.p, layer.y, layer.gy, layer.gp);
+    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{}, {}\n", layer.name,
+               layer.params, bytes_text(layer.weights_bytes), bytes_text(layer.state_bytes),
+               bytes_text(layer.saved_bytes), layer.p, layer.y, layer.gy, layer.gp,
+               layer.forward_kernel, layer.backward_kernel);
   }
   fmt::print("\n");
   for (const auto& [kind, bytes] : plan.by_kind)

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tri/config.h"
 #include "tri/result.h"
@@ -12,6 +14,16 @@ namespace tri {
 
 struct StepPhases {
   double data = 0, forward = 0, backward = 0, update = 0, control = 0;
+};
+
+// --tune: one pass of a layer that has two kernels; the first is the one that was taken.
+struct KernelTime {
+  std::string layer;
+  std::string_view pass;  // "forward" or "backward"
+  std::string_view kernel;
+  double ms = 0;  // of the layer's whole pass, the best that was seen
+  std::string_view other;
+  double other_ms = 0;
 };
 
 struct StepBench {
@@ -23,7 +35,8 @@ struct StepBench {
   double gflops = 0;
   double peak_gflops = 0;  // of this machine, in this run, on the same threads
   double fraction_of_peak = 0;
-  StepPhases phases;  // ms, medians
+  StepPhases phases;                // ms, medians
+  std::vector<KernelTime> kernels;  // with --tune
 };
 
 // Whole training steps on made-up images that are cropped and mirrored as a run does it,

@@ -20,6 +20,8 @@ struct PlannedLayer {
   uint64_t saved_bytes = 0;  // activations kept from forward to backward
   // Formats at the start: of the weight at work, the saved output, and their gradients.
   std::string_view p, y, gy, gp;
+  // Of both passes, as the shape says; --tune may find others that fit as well.
+  std::string_view forward_kernel, backward_kernel;
 };
 
 // Other settings that would fit, as the user would write them.

@@ -112,6 +112,14 @@ Forecast Engine::forecast_of(const Layout& layout) const {
     layer.weights_bytes += slot.weight_bytes;
     layer.state_bytes += slot.state_bytes;
   }
+  for (size_t i = 0; i < train_graph_.ops.size(); ++i) {
+    const int node = train_graph_.ops[i].node;
+    if (node < 0 || model_->nodes[static_cast<size_t>(node)].weight < 0) continue;
+    const int row = model_->nodes[static_cast<size_t>(node)].layer;
+    LayerForecast& layer = forecast.layers[static_cast<size_t>(row)];
+    layer.kernels = train.operations[i]->needs().kernels;
+    layer.others = train.operations[i]->needs().others;
+  }
   for (const Buffer& buffer : train.buffers)
     if (buffer.layer >= 0 && buffer.kind == memory::Kind::kActivations &&
         buffer.end == memory::End::kSaved && !buffer.again.used())

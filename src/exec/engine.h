@@ -30,6 +30,7 @@ struct LayerForecast {
   std::string name;
   int64_t params = 0;
   size_t weights_bytes = 0, state_bytes = 0, saved_bytes = 0;
+  ops::Kernels kernels, others;  // see ops::Needs
 };
 
 // What the engine will need, to the byte.

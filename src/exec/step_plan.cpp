@@ -29,6 +29,8 @@ StepBuilder::StepBuilder(const Lowered& graph, const Parameters& parameters, con
   plan_.gradients.assign(parameters.size(), -1);
   TRI_CHECK(spec.formats.empty() ||
             spec.formats.size() == static_cast<size_t>(graph.model->layers));
+  TRI_CHECK(spec.kernels.empty() ||
+            spec.kernels.size() == static_cast<size_t>(graph.model->layers));
   TRI_CHECK(spec.micros >= 1 && (spec.update || spec.micros == 1), "micros = {}", spec.micros);
 }
 
@@ -113,7 +115,11 @@ void StepBuilder::make_operations() {
     if (op.kind == OpKind::kChannelScale) continue;
     ops::OperationSpec made;
     made.kind = op.kind;
-    if (const nn::Node* node = node_of(op)) made.attr = node->attr;
+    if (const nn::Node* node = node_of(op)) {
+      made.attr = node->attr;
+      if (node->weight >= 0 && !spec.kernels.empty())
+        made.kernels = spec.kernels[static_cast<size_t>(node->layer)];
+    }
     for (const int input : op.inputs) made.inputs.push_back(tensor(input).shape);
     made.output = tensor(op.output).shape;
     made.samples = spec.samples;

@@ -72,6 +72,7 @@ struct StepSpec {
   float clip_norm = 0.0f;
   Skip skip = Skip::kRest;
   std::vector<LayerFormats> formats;  // by layer; empty: fp32 throughout
+  std::vector<ops::Kernels> kernels;  // by layer; empty: as their shapes say
   std::vector<Segment> recompute;     // disjoint, in order
   CurvatureSpec curvature;            // a curvature pass instead of a step; needs `training`
 

@@ -11,6 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "ops/conv2d/outer_conv.h"
+#include "ops/kernel_choice.h"
 #include "ops/op.h"
 #include "ops/rows/rows.h"
 #include "ops/rows/weights.h"
@@ -26,6 +27,7 @@ struct OperationSpec {
   int64_t ghost = 0;  // samples of a ghost batch, 0: the whole batch
   size_t threads = 1;
   uint64_t layer = 0;  // counter of random masks
+  Kernels kernels = {};
 };
 
 struct Needs {
@@ -42,7 +44,9 @@ struct Needs {
   bool tells_forward = false;  // obeys output.watcher
   bool tells_data = false;     // obeys input_grads[0].watcher
   size_t gradient_parts = 0;   // calls of consumer->consume()
-  int64_t macs = 0;            // multiply-adds with real numbers of one sample's forward pass
+  // Which kernels it runs, and which it has besides: the same where there is no choice.
+  Kernels kernels{Kernel::kDirect, Kernel::kDirect}, others{Kernel::kDirect, Kernel::kDirect};
+  int64_t macs = 0;  // multiply-adds with real numbers of one sample's forward pass
 };
 
 // What exec lends for one pass; each field only where its pass is named.
@@ -76,6 +80,13 @@ class Operation {
   virtual StoreCounts backward_weights(const PassArguments& pass) noexcept;
 
  protected:
+  // Settles which kernel runs.
+  void choose(const Kernels& asked, const KernelChoice& forward, const KernelChoice& backward) {
+    needs_.kernels = {forward.of(asked.forward), backward.of(asked.backward)};
+    needs_.others = {forward.instead_of(needs_.kernels.forward),
+                     backward.instead_of(needs_.kernels.backward)};
+  }
+
   Needs needs_;
 };
 

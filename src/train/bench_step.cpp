@@ -11,6 +11,7 @@
 #include "train/machine_limits.h"
 #include "train/process_memory.h"
 #include "train/trace.h"
+#include "train/tuning/kernel_tuning.h"
 #include "tri/bench.h"
 #include "tri/plan.h"
 
@@ -105,13 +106,14 @@ Result<Times> time_steps(exec::Engine& engine, NoiseLoader& loader, int64_t step
   return times;
 }
 
-Result<void> check_fit(const ResolvedConfig& resolved, exec::Engine& engine, size_t threads) {
+// Fails with kDoesNotFit, otherwise says how many bytes the engine may have.
+Result<uint64_t> room_of(const ResolvedConfig& resolved, exec::Engine& engine, size_t threads) {
   TRI_ASSIGN(const uint64_t ceiling,
              train::ceiling_bytes(resolved.config.memory, memory::Probes()));
   TRI_ASSIGN(const uint64_t base, train::process_base_bytes(threads));
-  const uint64_t need = base + engine.forecast().engine_peak_bytes + NoiseLoader::bytes(engine) +
-                        train::pieces_bytes(engine.parameters());
-  if (need <= ceiling) return {};
+  const uint64_t besides =
+      base + NoiseLoader::bytes(engine) + train::pieces_bytes(engine.parameters());
+  if (besides + engine.forecast().engine_peak_bytes <= ceiling) return ceiling - besides;
   TRI_ASSIGN(const MemoryPlan plan, plan_memory(resolved));
   return unexpected(ErrorCode::kDoesNotFit, refusal(plan));
 }
@@ -121,15 +123,23 @@ Result<void> check_fit(const ResolvedConfig& resolved, exec::Engine& engine, siz
 Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   const Config config = train::without_data(resolved);
   TRI_ASSIGN(const auto model, train::model_of(config));
-  TRI_ASSIGN(const exec::EngineOptions options, train::engine_options(config, *model));
-  TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
-  TRI_TRY(check_fit(resolved, *engine, options.step.threads));
+  TRI_ASSIGN(exec::EngineOptions options, train::engine_options(config, *model));
+  TRI_ASSIGN(auto engine, train::plan_engine(config, model, options));
+  TRI_ASSIGN(const uint64_t room, room_of(resolved, *engine, options.step.threads));
+  base::ThreadPool pool(options.step.threads);
+  StepBench bench;
+  if (config.tune) {
+    options.step = engine->spec();
+    TRI_ASSIGN(train::KernelTuning tuning,
+               train::tune_kernels(model, options, train::hyper_of(config), room, pool));
+    options.step.kernels = std::move(tuning.kernels);
+    bench.kernels = std::move(tuning.times);
+    TRI_ASSIGN(engine, exec::Engine::plan(model, options));
+  }
   const auto seed = static_cast<uint64_t>(config.seed);
   TRI_TRY(engine->obtain(seed));
   std::ranges::fill(engine->hypers(), train::hyper_of(config));
-  base::ThreadPool pool(options.step.threads);
   NoiseLoader loader(*engine, seed, pool);
-  StepBench bench;
   bench.peak_gflops = train::fma_peak_gflops(pool);
   TRI_ASSIGN(const Times times, time_steps(*engine, loader, config.steps, pool));
   bench.peak_gflops = std::max(bench.peak_gflops, train::fma_peak_gflops(pool));

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "data/readers.h"
@@ -35,38 +34,7 @@ Result<InputSize> synthetic_size(const Config& config, std::string_view argument
   return InputSize{info.shape, info.classes()};
 }
 
-// What was asked for, and the nearest that there is.
-struct Missing {
-  std::string asked, instead;
-};
-
-// An option as the user would write it.
-std::string written(const Config& config, std::string_view key) {
-  const OptionRow& row = *find_option(key);
-  return fmt::format("--{} {}", key, row.text(config, row.domain));
-}
-
-std::vector<Missing> missing(const Config& config) {
-  std::vector<Missing> list;
-  const auto unless = [&](bool available, std::string_view key, std::string instead) {
-    if (!available) list.push_back({written(config, key), std::move(instead)});
-  };
-  unless(!config.tune, "tune", "no --tune");
-  return list;
-}
-
 }  // namespace
-
-Result<void> check_available(const Config& config) {
-  std::string asked, instead;
-  for (const Missing& one : missing(config)) {
-    asked += (asked.empty() ? "" : ", ") + one.asked;
-    instead += (instead.empty() ? "" : ", ") + one.instead;
-  }
-  if (asked.empty()) return {};
-  return unexpected(ErrorCode::kInvalid,
-                    fmt::format("not available yet: {}; give {}", asked, instead));
-}
 
 Config without_data(const ResolvedConfig& resolved) {
   Config config = resolved.config;
@@ -121,7 +89,6 @@ Result<std::shared_ptr<const nn::Model>> model_of(const Config& config) {
 }
 
 Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model) {
-  TRI_TRY(check_available(config));
   const auto rule = optim::parse_rule(config.optimizer);
   const auto weights = optim::parse_weight_form(config.weights);
   const auto state = optim::parse_state_form(config.state);

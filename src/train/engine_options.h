@@ -1,7 +1,7 @@
 #pragma once
 // Room: train. In: a resolved Config. Out: what the engine is to build and plan: the network, the
 // step and how things are stored. Opens no data: sizes that only files know are the caller's to
-// give. Settings that the engine does not have yet are refused here, in one sentence.
+// give.
 #include <cstdint>
 #include <memory>
 
@@ -30,10 +30,6 @@ Result<InputSize> input_size(const Config& config);
 
 Result<std::shared_ptr<const nn::Model>> model_of(const Config& config, const InputSize& input);
 Result<std::shared_ptr<const nn::Model>> model_of(const Config& config);
-
-// Whether the engine has all that is asked for. kInvalid names what it lacks and the nearest it
-// has.
-Result<void> check_available(const Config& config);
 
 // With the precision table that a run starts with.
 Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model);

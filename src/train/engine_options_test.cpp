@@ -1,11 +1,9 @@
 #include "train/engine_options.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace tri::train {
 namespace {
-
-using testing::HasSubstr;
 
 ResolvedConfig resolved(std::initializer_list<std::pair<const char*, const char*>> settings) {
   ConfigBuilder builder;
@@ -13,14 +11,6 @@ ResolvedConfig resolved(std::initializer_list<std::pair<const char*, const char*
   Result<ResolvedConfig> made = builder.resolve();
   EXPECT_TRUE(made.has_value());
   return *made;
-}
-
-TEST(EngineOptions, what_is_missing_is_said_in_one_sentence) {
-  const Config config = resolved({{"tune", "on"}}).config;
-  const Result<void> checked = check_available(config);
-  ASSERT_FALSE(checked.has_value());
-  EXPECT_EQ(checked.error().code, ErrorCode::kInvalid);
-  EXPECT_THAT(checked.error().message, HasSubstr("no --tune"));
 }
 
 TEST(EngineOptions, presets_become_tables_and_forms) {

@@ -46,7 +46,8 @@ Result<ModelCard> card_from_data(const ModelSource& source, const data::Dataset&
                  .val_split = 0,
                  .weights = "fp32",
                  .table = {},
-                 .normalisation = {}};
+                 .normalisation = {},
+                 .kernels = {}};
   if (source.pixels) card.image.h = card.image.w = *source.pixels;
   TRI_ASSIGN(card.normalisation, data::measure(*set.train));
   return card;
@@ -92,6 +93,7 @@ Result<Loaded> load(const ModelSource& source, int64_t batch) {
   options.step.threads = threads_of(config);
   options.step.training = false;
   options.step.formats = formats_of(loaded.card.table);
+  options.step.kernels = loaded.card.kernels;
   options.forms = {
       .weights = optim::parse_weight_form(loaded.card.weights).value_or(optim::WeightForm::kF32),
       .state = optim::StateForm::kF32,

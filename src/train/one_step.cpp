@@ -182,6 +182,8 @@ Result<int64_t> samples_of(const std::string& input) {
 }
 
 Result<OneStep> one_step(const Config& config, const std::string& input) {
+  if (config.tune)
+    return invalid("--tune was given, but a single step has nothing to gain by it; leave it out");
   TRI_ASSIGN(const BatchFile file, open_batch(input));
   if (file.dim(0) != config.batch)
     return invalid(fmt::format("--batch is {}, but '{}' holds {} images; leave --batch out",

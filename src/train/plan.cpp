@@ -162,8 +162,8 @@ MemoryPlan describe(const exec::Forecast& forecast, const exec::StepSpec& spec) 
     const exec::LayerFormats& row = spec.formats[l];
     const auto word = [](Format format) { return numeric::spec(format).name; };
     plan.layers.push_back({layer.name, layer.params, layer.weights_bytes, layer.state_bytes,
-                           layer.saved_bytes, word(row.p), word(row.y), word(row.gy),
-                           word(row.gp)});
+                           layer.saved_bytes, word(row.p), word(row.y), word(row.gy), word(row.gp),
+                           ops::name(layer.kernels.forward), ops::name(layer.kernels.backward)});
   }
   return plan;
 }

@@ -81,7 +81,8 @@ Result<Replay> replay_run(const std::string& directory, const Settings& changes)
   const ModelCard& card = state.card;
   TRI_ASSIGN(const auto model,
              model_of(config, {card.image, static_cast<int64_t>(card.class_names.size())}));
-  TRI_ASSIGN(const exec::EngineOptions options, engine_options(config, *model));
+  TRI_ASSIGN(exec::EngineOptions options, engine_options(config, *model));
+  options.step.kernels = card.kernels;
   TRI_ASSIGN(const auto engine, plan_engine(config, model, options));
   const control::Governor governor = make_governor(config, *model, recorded.epoch_samples);
   data::SourceInfo images;

@@ -14,6 +14,7 @@ struct RunDirectory {
 
   std::string config() const { return path + "/config.toml"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
+  std::string kernels() const { return path + "/kernels.json"; }  // with --tune
   std::string summary() const { return path + "/summary.json"; }
   std::string control() const { return path + "/control.json"; }
   std::string report() const { return path + "/report.html"; }

@@ -71,6 +71,13 @@ Json written(const T& value) {
   return value;
 }
 Json written(const control::PrecisionTable& table) { return to_json(table); }
+// [["winograd", "direct"], ...]: forward and backward of every layer.
+Json written(const std::vector<ops::Kernels>& kernels) {
+  Json json = Json::array();
+  for (const ops::Kernels& one : kernels)
+    json.push_back({ops::name(one.forward), ops::name(one.backward)});
+  return json;
+}
 Json written(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 // Reading throws what nlohmann throws; parse_state() is the door.
@@ -79,6 +86,12 @@ void read(const Json& json, T& value) {
   json.get_to(value);
 }
 void read(const Json& json, control::PrecisionTable& table) { table = read_table(json); }
+void read(const Json& json, std::vector<ops::Kernels>& kernels) {
+  const auto kernel = [](const Json& word) {
+    return ops::parse_kernel(word.get<std::string>()).value_or(ops::Kernel::kByShape);
+  };
+  for (const Json& one : json) kernels.push_back({kernel(one.at(0)), kernel(one.at(1))});
+}
 void read(const Json& json, std::optional<double>& value) {
   value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
 }
@@ -103,6 +116,7 @@ std::string to_json(const RunState& state) {
   json["control"] = to_json(state.control);
   Json& card = json["card"];
   visit_card(state.card, [&](const char* key, const auto& value) { card[key] = written(value); });
+  if (!state.card.kernels.empty()) card["kernels"] = written(state.card.kernels);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -118,6 +132,7 @@ Result<RunState> parse_state(std::string_view json, const std::string& source) {
       from_json(document.at("control"), state.control);
       const Json& card = document.at("card");
       visit_card(state.card, [&](const char* key, auto& value) { read(card.at(key), value); });
+      if (card.contains("kernels")) read(card.at("kernels"), state.card.kernels);
       if (sound(state.card)) return state;
       refusal = "its card is incomplete";
     }

@@ -10,6 +10,7 @@
 
 #include "control/governor.h"
 #include "data/normalise.h"
+#include "ops/kernel_choice.h"
 #include "tensor/shape.h"
 #include "tri/config.h"
 #include "tri/result.h"
@@ -27,6 +28,7 @@ struct ModelCard {
   std::string weights;            // the value of --weights
   control::PrecisionTable table;  // the formats it works in; empty: fp32
   data::Normalisation normalisation;
+  std::vector<ops::Kernels> kernels;  // chosen by --tune, by layer; empty: as shapes say
 
   bool operator==(const ModelCard&) const = default;
 };

@@ -42,7 +42,8 @@ RunState example() {
                 .val_split = 0.1,
                 .weights = "bf16+8",
                 .table = {control::row_of(control::Level::kBf16)},
-                .normalisation = {{0.1f}, {0.3f}}};
+                .normalisation = {{0.1f}, {0.3f}},
+                .kernels = {{ops::Kernel::kWinograd, ops::Kernel::kJoined}}};
   return state;
 }
 

@@ -21,6 +21,7 @@
 #include "train/replace_file.h"
 #include "train/snapshot.h"
 #include "train/training_loop.h"
+#include "train/tuning/kernel_tuning.h"
 
 namespace tri {
 namespace train {
@@ -88,10 +89,10 @@ Result<InputSize> size_of(const data::Source& source, const Config& config) {
   return input;
 }
 
-Result<Preparation> prepare(const Config& config) {
+// `kernels`: of a run that is resumed.
+Result<Preparation> prepare(const Config& config, std::vector<ops::Kernels> kernels = {}) {
   Preparation made;
   made.config = config;
-  TRI_TRY(check_available(config));
   TRI_ASSIGN(made.dataset, data::open_dataset(config.data, {.pixels = config.pixels.value_or(0),
                                                             .val_split = config.val_split,
                                                             .train_count = static_cast<uint64_t>(
@@ -101,6 +102,7 @@ Result<Preparation> prepare(const Config& config) {
   TRI_ASSIGN(made.input, size_of(*made.dataset.train, config));
   TRI_ASSIGN(const auto model, model_of(config, made.input));
   TRI_ASSIGN(made.options, engine_options(config, *model));
+  made.options.step.kernels = std::move(kernels);
   TRI_ASSIGN(made.engine, plan_engine(config, model, made.options));
   made.governor.emplace(make_governor(config, *model, info.count));
   made.need.engine_bytes = made.engine->forecast().engine_peak_bytes;
@@ -153,9 +155,25 @@ Result<RunState> first_state(const Preparation& made) {
                 .val_split = config.val_split,
                 .weights = config.weights,
                 .table = {},
-                .normalisation = {}};
+                .normalisation = {},
+                .kernels = {}};
   TRI_ASSIGN(state.card.normalisation, data::measure(*made.dataset.train));
   return state;
+}
+
+// --tune: settles the kernels of the whole run.
+Result<std::vector<KernelTime>> tune(Preparation& made, RunState& state) {
+  const auto model = made.engine->shared_model();
+  const uint64_t room = state.ceiling_bytes - (made.need.total() - made.need.engine_bytes);
+  base::ThreadPool pool(threads_of(made.config));
+  TRI_ASSIGN(KernelTuning tuning,
+             tune_kernels(model, made.options, hyper_of(made.config), room, pool));
+  state.card.kernels = tuning.kernels;
+  made.options.step.kernels = std::move(tuning.kernels);
+  TRI_ASSIGN(made.engine, exec::Engine::plan(model, made.options));
+  // As resuming does.
+  TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
+  return std::move(tuning.times);
 }
 
 // Loads --init; says what did not come from it.
@@ -246,10 +264,15 @@ Result<TrainOutcome> run_training(const ResolvedConfig& resolved, const Display&
   TRI_ASSIGN(RunState state, first_state(made));
   TRI_ASSIGN(std::optional<metrics::Fields> opening, fit_at_start(made, state));
   TRI_TRY(check_ceiling(made, state.ceiling_bytes));
+  std::vector<KernelTime> times;
+  if (made.config.tune) {
+    TRI_ASSIGN(times, tune(made, state));
+  }
   TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
   TRI_ASSIGN(const std::vector<std::string> notes, load_init(made.config, *made.engine));
   TRI_ASSIGN(const RunDirectory run, make_run_directory(made.config));
   TRI_TRY(replace_file(run.config(), to_toml(resolved)));
+  if (made.config.tune) TRI_TRY(replace_file(run.kernels(), to_json(times)));
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::create(run.metrics()));
   return work(made, std::move(state), run, std::move(events), {opening, notes}, display);
 }
@@ -266,7 +289,7 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
                                   "it",
                                   run.config(), run.last()));
   }
-  TRI_ASSIGN(Preparation made, prepare(resolved.config));
+  TRI_ASSIGN(Preparation made, prepare(resolved.config, state.card.kernels));
   made.need.base_bytes = state.base_bytes;
   std::optional<metrics::Fields> opening;
   const bool other_ceiling =

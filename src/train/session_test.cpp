@@ -240,11 +240,30 @@ TEST_F(SessionTest, AHeldOutPartJudges) {
   EXPECT_EQ((*epoch)["samples"], 96);  // 72 remain to learn from
 }
 
-TEST_F(SessionTest, RefusesWhatTheEngineLacks) {
-  const Error error = refused({{"tune", "on"}});
-  EXPECT_EQ(error.code, ErrorCode::kInvalid);
-  EXPECT_THAT(error.message, HasSubstr("--tune"));
-  EXPECT_FALSE(fs::exists(at("refused")));
+// A run that is cut twice has the kernels, and the bits, of one that is cut once.
+TEST_F(SessionTest, KernelsAreMeasuredOnceAndKept) {
+  run("a", {{"tune", "on"}, {"width", "0.5"}, {"max-steps", "3"}});
+  const std::string measured = content(at("a") + "/kernels.json");
+  ASSERT_FALSE(Json::parse(measured).empty());
+  for (const Json& one : Json::parse(measured)) {
+    EXPECT_NE(one["kernel"], one["other"]);
+    EXPECT_GT(one["ms"], 0);
+  }
+  const auto kernels = [this](const char* run) {
+    return Json::parse(content(at(run) + "/checkpoints/last/state.json"))["card"]["kernels"];
+  };
+  const Json first = kernels("a");
+  ASSERT_FALSE(first.empty());
+  fs::copy(at("a"), at("b"), fs::copy_options::recursive);
+  go_on("a", {{"max-steps", "7"}});
+  go_on("b", {{"max-steps", "5"}});
+  go_on("b", {{"max-steps", "7"}});
+  for (const char* run : {"a", "b"}) {
+    EXPECT_EQ(kernels(run), first);
+    EXPECT_EQ(content(at(run) + "/kernels.json"), measured);
+  }
+  expect_same_weights("a", "b");
+  EXPECT_EQ(events("a").front()["kernels"].size(), first.size());
 }
 
 TEST_F(SessionTest, RefusesWhatDoesNotFit) {

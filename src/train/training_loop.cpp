@@ -28,6 +28,15 @@ Fields fields_of(std::string_view key, std::optional<double> value) {
   return value ? Fields{{key, *value}} : Fields{};
 }
 
+// {LAYER: {"forward": "winograd", "backward": ...}}
+Fields kernel_fields(std::span<const exec::LayerForecast> layers) {
+  Fields fields;
+  for (const exec::LayerForecast& layer : layers)
+    fields.add(layer.name, Fields{{"forward", ops::name(layer.kernels.forward)},
+                                  {"backward", ops::name(layer.kernels.backward)}});
+  return fields;
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(const LoopParts& parts, RunState state)
@@ -56,20 +65,22 @@ bool TrainingLoop::epoch_is_over() const {
 
 Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
   const Config& config = parts_.config;
-  TRI_TRY(write(EventKind::kStart,
-                Fields{{"model", config.model},
-                       {"data", config.data},
-                       {"method", name(config.method)},
-                       {"seed", config.seed},
-                       {"batch", state_.control.batch},
-                       {"epoch_samples", epoch_samples_},
-                       {"resumed", state_.step > 0},
-                       {"simd_target", state_.simd_target},
-                       {"engine_peak_bytes", parts_.engine.forecast().engine_peak_bytes},
-                       {"process_plan_bytes", parts_.pricing.bytes_now()},
-                       {"ceiling_bytes", state_.ceiling_bytes},
-                       {"precision", table_fields(table_of(parts_.engine.spec().formats),
-                                                  parts_.governor.layers())}}));
+  Fields start{{"model", config.model},
+               {"data", config.data},
+               {"method", name(config.method)},
+               {"seed", config.seed},
+               {"batch", state_.control.batch},
+               {"epoch_samples", epoch_samples_},
+               {"resumed", state_.step > 0},
+               {"simd_target", state_.simd_target},
+               {"engine_peak_bytes", parts_.engine.forecast().engine_peak_bytes},
+               {"process_plan_bytes", parts_.pricing.bytes_now()},
+               {"ceiling_bytes", state_.ceiling_bytes},
+               {"precision",
+                table_fields(table_of(parts_.engine.spec().formats), parts_.governor.layers())}};
+  if (!state_.card.kernels.empty())
+    start.add("kernels", kernel_fields(parts_.engine.forecast().layers));
+  TRI_TRY(write(EventKind::kStart, std::move(start)));
   if (opening) TRI_TRY(write(EventKind::kControl, *opening));
   TRI_TRY(report_small_curvature());
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));

@@ -91,8 +91,7 @@ class BadInput(Sentences):
                     (["--data", "synthetic:1"], ["synthetic:1"]),
                     (["--data", "folder:/none"], ["folder:/none", "--pixels", "--classes"]),
                     (["--memory", "much"], ["--memory", "much"]),
-                    (["--stochastic-depth", "0.1"], ["stochastic depth"]),
-                    (["--tune"], ["--tune"])]:
+                    (["--stochastic-depth", "0.1"], ["stochastic depth"])]:
                 self.assert_sentence([*command, "--method", "fp32", *arguments], *fragments)
 
     def test_of_bench(self):
@@ -136,6 +135,21 @@ class BenchStep(unittest.TestCase):
             self.assertGreater(bench["useful_gflop"], 0)
             if not sanitized():
                 self.assertGreater(bench["process_peak_bytes"], bench["engine_peak_bytes"])
+
+    def test_tune_says_what_it_measured(self):
+        arguments = ["--method", "fp32", "--model", "resnet18", "--width", "0.25", "--batch", "4",
+                     "--pixels", "32", "--threads", "2", "--json"]
+        done = triaccel("bench", "step", *arguments, "--steps", "1", "--tune")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        kernels = json.loads(done.stdout)["kernels"]
+        layers = {one["name"]: one for one in json.loads(triaccel("plan", *arguments).stdout)["layers"]}
+        for one in kernels:
+            planned = layers[one["layer"]][one["pass"] + "_kernel"]
+            self.assertIn(planned, [one["kernel"], one["other"]])
+            if one["kernel"] != planned:
+                self.assertLess(one["ms"], one["other_ms"])
+        self.assertIn({"winograd", "direct"}, [{one["kernel"], one["other"]} for one in kernels])
+        self.assertIn({"joined", "direct"}, [{one["kernel"], one["other"]} for one in kernels])
 
     def test_what_does_not_fit_is_not_started(self):
         done = triaccel("bench", "step", "--method", "fp32", "--memory", "100MiB")

@@ -215,9 +215,6 @@ class Signals(Folder):
 
 
 class WrongUse(Folder):
-    def test_what_is_not_available_names_the_nearest(self):
-        self.assert_refused(2, ["train", "--tune"], "no --tune")
-
     def test_ceiling(self):
         self.assert_refused(3, ["train", *TINY, "--model", "resnet18", "--memory", "10MiB"],
                             "10.0 MiB", "weights")

@@ -134,6 +134,35 @@ TEST(MicroBatches, summed_in_bf16_stay_near_the_whole_batch) {
   EXPECT_TRUE(differs);
 }
 
+// train_in_parts() checks that every table peaks where its forecast says.
+TEST(Kernels, follow_their_table_in_whole_and_micro_batches) {
+  const auto built = nn::build(
+      "convnet", {.height = 8, .width = 8, .channels = 3, .classes = 3, .width_multiplier = 0.5});
+  ASSERT_TRUE(built.has_value()) << built.error().message;
+  const auto model = std::make_shared<const nn::Model>(*built);
+  EngineOptions options = small_options(StepMode::kFused);
+  options.step.accumulate = Format::kF32;
+  const Trained rule = train_in_parts(model, options, 1);
+
+  std::vector<ops::Kernels> apart, others;
+  for (const exec::LayerForecast& layer :
+       (*exec::Engine::plan(model, options))->forecast().layers) {
+    const bool joined = layer.kernels.backward == ops::Kernel::kJoined;
+    apart.push_back(
+        {layer.kernels.forward, joined ? layer.others.backward : layer.kernels.backward});
+    others.push_back(layer.others);
+  }
+  ASSERT_NE(apart, others);
+  options.step.kernels = apart;
+  EXPECT_EQ(train_in_parts(model, options, 1).bytes, rule.bytes);
+  options.step.kernels = others;
+  const Trained other = train_in_parts(model, options, 1);
+  EXPECT_NE(other.bytes, rule.bytes);  // Winograd rounds elsewhere
+  EXPECT_NEAR(other.losses[0], rule.losses[0], 1e-3 * rule.losses[0]);
+  for (const int64_t micros : {2, 4})
+    EXPECT_EQ(train_in_parts(model, options, micros).bytes, other.bytes) << micros;
+}
+
 TEST(Recompute, changes_no_bit_and_lowers_the_peak) {
   for (const std::string_view name : {"resnet18-cifar", "efficientnet-b0", "shufflenet-v2"}) {
     nn::ModelOptions sizes;

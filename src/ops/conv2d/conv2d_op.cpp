@@ -14,8 +14,20 @@ namespace {
 
 using DensePlan = std::variant<GatherPlan, WinogradPlan>;
 
-DensePlan dense_plan(const ConvGeometry& geometry, Direction direction, int64_t samples) {
-  if (suits_winograd(geometry)) return WinogradPlan(geometry, direction, samples);
+KernelChoice dense_choice(const ConvGeometry& geometry) {
+  if (suits_winograd(geometry)) return {Kernel::kWinograd, Kernel::kDirect};
+  if (can_winograd(geometry)) return {Kernel::kDirect, Kernel::kWinograd};
+  return {};
+}
+
+KernelChoice backward_choice(const ConvGeometry& geometry) {
+  if (is_pointwise(geometry)) return {Kernel::kJoined, Kernel::kDirect};
+  return dense_choice(geometry);
+}
+
+DensePlan dense_plan(const ConvGeometry& geometry, Direction direction, int64_t samples,
+                     Kernel kernel) {
+  if (kernel == Kernel::kWinograd) return WinogradPlan(geometry, direction, samples);
   return GatherPlan(geometry, direction, samples);
 }
 
@@ -26,12 +38,15 @@ size_t scratch_of(const DensePlan& plan, size_t threads) {
 class DenseConv final : public Operation {
  public:
   DenseConv(const ConvGeometry& geometry, const OperationSpec& spec)
-      : forward_(dense_plan(geometry, Direction::kForward, spec.samples)),
-        backward_(dense_plan(geometry, Direction::kBackwardData, spec.samples)),
+      : forward_(dense_plan(geometry, Direction::kForward, spec.samples,
+                            dense_choice(geometry).of(spec.kernels.forward))),
+        backward_(dense_plan(geometry, Direction::kBackwardData, spec.samples,
+                             backward_choice(geometry).of(spec.kernels.backward))),
         outer_(geometry, spec.samples, spec.ghost) {
+    choose(spec.kernels, dense_choice(geometry), backward_choice(geometry));
     needs_.forward_scratch = scratch_of(forward_, spec.threads);
     needs_.backward_scratch = scratch_of(backward_, spec.threads);
-    if (is_pointwise(geometry)) pointwise_.emplace(outer_);
+    if (needs_.kernels.backward == Kernel::kJoined) pointwise_.emplace(outer_);
     data_offset_ = outer_.shared_bytes() + spec.threads * outer_.worker_bytes();
     needs_.weights_scratch =
         std::max(data_offset_ + (pointwise_ ? pointwise_->shared_bytes(outer_) +

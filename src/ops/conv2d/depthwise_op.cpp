@@ -22,9 +22,11 @@ class Depthwise final : public Operation {
     needs_.forward_scratch = bytes(forward_);
     needs_.backward_scratch = bytes(backward_);
     data_offset_ = bytes(grad_);
+    const KernelChoice joined{Kernel::kJoined, Kernel::kDirect};
+    choose(spec.kernels, {}, grad_.joins_data() ? joined : KernelChoice{});
+    needs_.data_with_weights = needs_.kernels.backward == Kernel::kJoined;
     needs_.weights_scratch = std::max(data_offset_ + backward_.shared_bytes(),
                                       spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
-    needs_.data_with_weights = grad_.joins_data();
     needs_.tells_forward = needs_.tells_data = true;
     needs_.reads_inputs_backward = true;
     needs_.gradient_parts = grad_.parts();
@@ -43,8 +45,8 @@ class Depthwise final : public Operation {
     if (pass.bias_grad != nullptr)
       bias_grad(samples_, out.pixels(), out.c, pass.output_grad, pass.bias_grad, pass.scratch,
                 *pass.pool);
-    const bool joined =
-        grad_.joins_data() && !pass.input_grads.empty() && pass.input_grads[0].data != nullptr;
+    const bool joined = needs_.data_with_weights && !pass.input_grads.empty() &&
+                        pass.input_grads[0].data != nullptr;
     DepthwiseData data{};
     if (joined)
       data = {wide_weights(grad_.geometry, pass.weights, pass.scratch + data_offset_, *pass.pool),

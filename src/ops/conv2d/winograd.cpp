@@ -171,18 +171,25 @@ StoreCounts run(const WinogradPlan& p, Load load, Panel panel, const float* bias
 
 }  // namespace
 
-bool suits_winograd(const ConvGeometry& g) {
-  constexpr int64_t kLeastMap = 8, kLeastChannels = 32, kKernel = 3;
+bool can_winograd(const ConvGeometry& g) {
+  constexpr int64_t kKernel = 3;
   const bool form = g.kernel_h == kKernel && g.kernel_w == kKernel && g.stride_h == 1 &&
                     g.stride_w == 1 && g.padding_h < kKernel && g.padding_w < kKernel &&
                     g.groups == 1;
-  return form && std::min({g.in.h, g.in.w, g.out.h, g.out.w}) >= kLeastMap &&
+  // Smaller ones have nothing to gain whatever the machine.
+  return form && std::min({g.in.h, g.in.w, g.out.h, g.out.w}) >= 4 &&
+         std::min(g.in.c, g.out.c) >= kPanel;
+}
+
+bool suits_winograd(const ConvGeometry& g) {
+  constexpr int64_t kLeastMap = 8, kLeastChannels = 32;
+  return can_winograd(g) && std::min({g.in.h, g.in.w, g.out.h, g.out.w}) >= kLeastMap &&
          std::min(g.in.c, g.out.c) >= kLeastChannels;
 }
 
 WinogradPlan::WinogradPlan(const ConvGeometry& g, Direction dir, int64_t n)
     : geometry(g), direction(dir), samples(n) {
-  TRI_CHECK(suits_winograd(g), "in = {}, out = {}", g.in.text(), g.out.text());
+  TRI_CHECK(can_winograd(g), "in = {}, out = {}", g.in.text(), g.out.text());
   const bool forward = direction == Direction::kForward;
   src = forward ? g.in : g.out;
   dst = forward ? g.out : g.in;

@@ -6,7 +6,9 @@
 // Note [Choice of Winograd]. By the shape alone, so that every batch, micro-batch and run has the
 // same bits: maps below 8 x 8 lose their gain to half-used tiles and to the 16 / 9 larger weights,
 // few channels lose it to the transforms. Transforming the weights costs what the products of one
-// to five images of 8 x 8 cost, so that very small batches gain less (docs/performance.md).
+// to five images of 8 x 8 cost, so that very small batches gain less (docs/performance.md). The
+// rule leaves the batch out all the same: a micro-batch, a smaller batch of the same run and an
+// evaluation must have the bits of the whole. Where that costs time, --tune measures.
 #include <cstddef>
 #include <cstdint>
 
@@ -18,10 +20,11 @@
 
 namespace tri::ops {
 
-bool suits_winograd(const ConvGeometry& geometry);
+bool can_winograd(const ConvGeometry& geometry);
+bool suits_winograd(const ConvGeometry& geometry);  // and is likely to gain by it
 
 struct WinogradPlan {
-  // REQUIRES: suits_winograd(geometry).
+  // REQUIRES: can_winograd(geometry).
   WinogradPlan(const ConvGeometry& geometry, Direction direction, int64_t samples);
 
   ConvGeometry geometry;
