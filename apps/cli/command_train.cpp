@@ -22,11 +22,16 @@ struct TrainCommand {
   TrainCommand(CLI::App& parser, const SharedOptions& given) : shared(given), flags(parser, given) {
     parser.add_option("--resume", resumed, "Continue the run in DIR exactly where it stopped")
         ->type_name("DIR");
+    parser
+        .add_option("--repeat", repeated,
+                    "Train as the run in DIR did, below the ceilings it met: the same bits")
+        ->type_name("DIR")
+        ->excludes("--resume");
   }
 
   const SharedOptions& shared;
   ConfigFlags flags;
-  std::string resumed;
+  std::string resumed, repeated;
 };
 
 std::string percent(const Json& share) {
@@ -67,7 +72,10 @@ Result<void> work(const TrainCommand& command) {
                         : command.shared.json ? STDERR_FILENO
                                               : STDOUT_FILENO};
   TrainOutcome outcome;
-  if (command.resumed.empty()) {
+  if (!command.repeated.empty()) {
+    TRI_ASSIGN(const Settings changes, command.flags.given());
+    TRI_ASSIGN(outcome, repeat_training(command.repeated, changes, display));
+  } else if (command.resumed.empty()) {
     TRI_ASSIGN(const ResolvedConfig resolved, command.flags.resolve());
     if (command.flags.print(resolved)) return {};
     TRI_ASSIGN(outcome, run_training(resolved, display));

@@ -34,6 +34,12 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 Result<TrainOutcome> resume_training(const std::string& directory, const Settings& changes,
                                      const Display& display);
 
+// Trains once more as the run in `directory` was trained, from its first step on, below the
+// ceilings that it met, whoever moved them then: the same batches, the same bits. `changes` as for
+// resume_training(), and where to.
+Result<TrainOutcome> repeat_training(const std::string& directory, const Settings& changes,
+                                     const Display& display);
+
 // A trained network. A checkpoint knows how it is built and fed; for a safetensors file the caller
 // says so.
 struct ModelSource {

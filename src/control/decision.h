@@ -22,13 +22,21 @@ struct StoreScales {
   bool operator==(const StoreScales&) const = default;
 };
 
-struct Decision {
+// How many samples a step takes, how many of them at once, and how much of them it keeps.
+struct StepShape {
+  int64_t batch = 1;
+  int64_t micros = 1;      // micro-batches of a step
+  int64_t ghost = 0;       // samples that batch norm sees together; 0: all of a micro-batch
+  bool recompute = false;  // blocks may be made again in the backward pass, as few as suffice
+  bool operator==(const StepShape&) const = default;
+};
+
+struct Decision : StepShape {
   PrecisionTable table;             // by layer
   std::vector<StoreScales> scales;  // by layer
-  int64_t batch = 0;
-  int64_t micros = 1;     // micro-batches of a step
-  double loss_scale = 1;  // on the loss; gradients are given without it
-  bool diverged = false;  // nothing is left to try
+  double loss_scale = 1;            // on the loss; gradients are given without it
+  int64_t blocks = 0;               // that are made again
+  bool diverged = false;            // nothing is left to try
   std::vector<Change> changes;
   bool operator==(const Decision&) const = default;
 };

@@ -32,9 +32,15 @@ bool Deliberation::is_roomy() const {
   return signals_.used_bytes < share_of_ceiling(settings().elastic.rho_low);
 }
 
-uint64_t Deliberation::planned(int64_t batch, int64_t micros) const {
-  if (ceiling() == UINT64_MAX) return 0;
-  return plan_(governor_.current(state_).table, batch, micros);
+Price Deliberation::price(const StepShape& shape, uint64_t limit) const {
+  if (ceiling() == UINT64_MAX) return {.bytes = 0};
+  return price_(governor_.current(state_).table, shape, limit);
+}
+
+ElasticSettings Deliberation::elastic() const {
+  ElasticSettings now = settings().elastic;
+  if (state_.ghost < settings().ghost) now.unit = now.least = state_.ghost;
+  return now;
 }
 
 void Deliberation::set_level(size_t layer, Level level, const std::string& reason) {
@@ -42,8 +48,18 @@ void Deliberation::set_level(size_t layer, Level level, const std::string& reaso
   changes_.push_back({"precision " + governor_.layers()[layer].name, std::string(name(one.level)),
                       std::string(name(level)), reason});
   one.level = level;
+  one.narrow = one.narrow && level < Level::kFp32;
   one.scales = kFirstScales;
   one.why_must.clear();
+}
+
+void Deliberation::set_narrow(size_t layer, bool narrow, const std::string& reason) {
+  AdaptiveLayer& one = state_.layers[layer];
+  const std::string from(numeric::spec(row_of(one).y).name);
+  one.narrow = narrow;
+  one.scales = kFirstScales;
+  changes_.push_back({fmt::format("precision {} Y", governor_.layers()[layer].name), from,
+                      std::string(numeric::spec(row_of(one).y).name), reason});
 }
 
 void Deliberation::set_batch(int64_t batch, std::string reason) {
@@ -56,6 +72,12 @@ void Deliberation::set_micros(int64_t micros, std::string reason) {
   changes_.push_back({"micro-batches", fmt::format("{}", state_.micros), fmt::format("{}", micros),
                       std::move(reason)});
   state_.micros = micros;
+}
+
+void Deliberation::set_ghost(int64_t ghost, std::string reason) {
+  changes_.push_back({"ghost batch", fmt::format("{}", state_.ghost), fmt::format("{}", ghost),
+                      std::move(reason)});
+  state_.ghost = ghost;
 }
 
 void Deliberation::follow_loss_scale() {
@@ -104,7 +126,7 @@ void Deliberation::promote_overflows() {
     const LayerSignals& seen = signals_.layers[l];
     // A value beyond FP16 is an infinity, and one is enough. BF16 has the range of fp32.
     if (layer.level != Level::kFp16 || must(adaptive(), layer) > Level::kFp16) continue;
-    const double share = std::max(seen.y_overflow, seen.gy_overflow);
+    const double share = std::max(layer.narrow ? 0 : seen.y_overflow, seen.gy_overflow);
     if (share > 0) raise_floor(layer, fmt::format("{:.2g} % overflowed fp16", 100 * share));
   }
   if (settings().precision != PrecisionPolicy::kAssign || !settings().promote_share) return;
@@ -159,6 +181,13 @@ void Deliberation::raise_layers() {
   }
 }
 
+void Deliberation::widen_lossy() {
+  for (size_t l = 0; l < state_.layers.size(); ++l) {
+    if (!state_.layers[l].lossy || !state_.layers[l].narrow) continue;
+    attempt([&] { set_narrow(l, false, "too many of its values were lost in 8 bits"); });
+  }
+}
+
 void Deliberation::lower_layers() {
   for (size_t l = 0; l < state_.layers.size(); ++l) {
     const AdaptiveLayer& layer = state_.layers[l];
@@ -172,15 +201,16 @@ void Deliberation::grant_wishes() {
   std::vector<size_t> order;
   for (size_t l = 0; l < state_.layers.size(); ++l) {
     const AdaptiveLayer& layer = state_.layers[l];
-    if (layer.wish > layer.level && !(layer.held && !is_roomy())) order.push_back(l);
+    const bool kept_low = layer.narrow || (layer.held && !is_roomy());
+    if (layer.wish > layer.level && !kept_low) order.push_back(l);
   }
   const uint64_t limit = share_of_ceiling(settings().elastic.rho_high);
   const auto fits_with = [&](std::span<const size_t> chosen) {
     const GovernorState before = state_;
     for (const size_t l : chosen) state_.layers[l].level = state_.layers[l].wish;
-    const bool fits = planned(state_.batch, state_.micros) <= limit;
+    const bool within = planned(state_) <= limit;
     state_ = before;
-    return fits;
+    return within;
   };
   const bool all = !order.empty() && fits_with(order);
   std::ranges::stable_sort(order, {}, [&](size_t l) { return governor_.layers()[l].y_elements; });
@@ -191,81 +221,49 @@ void Deliberation::grant_wishes() {
   }
 }
 
-// The largest layer that is fp32 only because it would like to be.
-bool Deliberation::take_back_wish() {
-  std::optional<size_t> largest;
-  for (size_t l = 0; l < state_.layers.size(); ++l) {
-    const AdaptiveLayer& layer = state_.layers[l];
-    if (layer.level != Level::kFp32 || must(adaptive(), layer) == Level::kFp32) continue;
-    const auto size = [&](size_t i) { return governor_.layers()[i].y_elements; };
-    if (!largest || size(l) > size(*largest)) largest = l;
-  }
-  if (!largest || settings().precision != PrecisionPolicy::kAdaptive) return false;
-  set_level(*largest, Level::kBf16, "memory is short");
-  state_.layers[*largest].held = true;
-  return true;
-}
-
-bool Deliberation::make_room() {
-  while (planned(state_.batch, state_.micros) > ceiling()) {
-    if (take_back_wish()) continue;
-    const ElasticSettings& elastic = settings().elastic;
-    const std::string why = fmt::format("{} would not fit into {}",
-                                        base::format_bytes(planned(state_.batch, state_.micros)),
-                                        base::format_bytes(ceiling()));
-    if (settings().batching == BatchPolicy::kElastic) {
-      const auto batch = largest_fitting(elastic, state_.batch, ceiling(),
-                                         [this](int64_t b) { return planned(b, state_.micros); });
-      if (!batch) return false;
-      set_batch(*batch, why);
-      state_.rest = elastic.rest_windows;
-      return true;
-    }
-    if (settings().batching != BatchPolicy::kMicro) return false;
-    const auto micros = least_micros(state_.batch, elastic.unit, ceiling(),
-                                     [this](int64_t m) { return planned(state_.batch, m); });
-    if (!micros) return false;
-    set_micros(*micros, why);
-    return true;
-  }
-  return true;
-}
-
-// The ceiling may have been lowered under a plan that fitted.
-void Deliberation::respect_ceiling() {
-  if (signals_.used_bytes <= ceiling()) return;
-  attempt([] {});
-}
-
 void Deliberation::move_batch() {
   const bool moved = std::ranges::any_of(changes_, [](const Change& change) {
     return change.what == "batch" || change.what == "micro-batches";
   });
   if (moved) return;
-  const ElasticSettings& elastic = settings().elastic;
-  const bool pressed = signals_.used_bytes > share_of_ceiling(elastic.rho_high);
-  if (pressed && take_back_wish()) return;
+  const bool pressed = signals_.used_bytes > share_of_ceiling(settings().elastic.rho_high);
+  if (pressed && settings().precision == PrecisionPolicy::kAdaptive) {
+    const std::vector<size_t> granted = granted_wishes();
+    if (!granted.empty()) return take_back_wish(granted.front(), "memory is short");
+  }
   if (settings().batching == BatchPolicy::kMicro) return move_micros();
   if (settings().batching != BatchPolicy::kElastic) return;
   const BatchMove move =
-      elastic_move(elastic, state_.batch, state_.rest,
-                   {signals_.used_bytes, signals_.ceiling_bytes, signals_.noise_scale},
-                   [this](int64_t b) { return planned(b, state_.micros); });
+      elastic_move(elastic(), state_.batch, state_.rest,
+                   {signals_.used_bytes, signals_.ceiling_bytes, signals_.noise_scale, rescued()},
+                   [this](int64_t batch) {
+                     StepShape shape = state_;
+                     // Nothing is recomputed for the sake of growth.
+                     shape.recompute = shape.recompute && batch < state_.batch;
+                     shape.batch = batch;
+                     return planned(shape);
+                   });
   if (move.batch != state_.batch) set_batch(move.batch, move.reason);
 }
 
 void Deliberation::move_micros() {
-  const ElasticSettings& elastic = settings().elastic;
-  const bool pressed = signals_.used_bytes > share_of_ceiling(elastic.rho_high);
+  const uint64_t limit = share_of_ceiling(settings().elastic.rho_high);
+  const bool pressed = signals_.used_bytes > limit || rescued();
   if (!pressed && !(is_roomy() && state_.micros > 1)) return;
-  const auto micros = least_micros(state_.batch, elastic.unit, share_of_ceiling(elastic.rho_high),
-                                   [this](int64_t m) { return planned(state_.batch, m); });
+  StepShape shape = state_;
+  shape.recompute = false;
+  const auto micros = least_micros(state_.batch, elastic().unit, limit, [&](int64_t m) {
+    shape.micros = m;
+    return planned(shape);
+  });
   if (!micros || (pressed ? *micros <= state_.micros : *micros >= state_.micros)) return;
   set_micros(*micros, fmt::format("{} in use of {}", base::format_bytes(signals_.used_bytes),
                                   base::format_bytes(ceiling())));
+  state_.recompute = false;
 }
 
 Decision Deliberation::finish() {
+  note_blocks();
   state_.changes += changes_.size();
   Decision decision = governor_.current(state_);
   decision.diverged = signals_.failed && state_.helpless >= kMostHelpless;

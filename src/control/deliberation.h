@@ -12,8 +12,8 @@ namespace tri::control {
 class Deliberation {
  public:
   Deliberation(const Governor& governor, GovernorState& state, const Signals& signals,
-               const PlanBytes& plan)
-      : governor_(governor), state_(state), signals_(signals), plan_(plan) {}
+               const PriceOf& price)
+      : governor_(governor), state_(state), signals_(signals), price_(price) {}
 
   // Rule 1.
   void follow_loss_scale();
@@ -21,9 +21,11 @@ class Deliberation {
   void promote_overflows();
   void promote_curvature();
   void raise_layers();
-  // Rule 2.
+  void widen_lossy();
+  // Rule 2: rungs.cpp.
   void respect_ceiling();
   // Rule 3.
+  void climb_back();  // rungs.cpp
   void lower_layers();
   void grant_wishes();
   void move_batch();
@@ -35,19 +37,40 @@ class Deliberation {
   const AdaptiveSettings& adaptive() const { return settings().adaptive; }
   bool has_levels() const { return !state_.layers.empty(); }
   Level should(const AdaptiveLayer& layer) const;
-  uint64_t planned(int64_t batch, int64_t micros) const;
+  ElasticSettings elastic() const;  // with the ghost batch as it is now
+  Price price(const StepShape& shape, uint64_t limit) const;
+  uint64_t planned(const StepShape& shape) const { return price(shape, ceiling()).bytes; }
+  bool fits() const { return planned(state_) <= ceiling(); }
   uint64_t ceiling() const;  // UINT64_MAX: none
   uint64_t share_of_ceiling(double rho) const;
   bool is_roomy() const;
 
   void set_level(size_t layer, Level level, const std::string& reason);
+  void set_narrow(size_t layer, bool narrow, const std::string& reason);
   void set_batch(int64_t batch, std::string reason);
   void set_micros(int64_t micros, std::string reason);
-  // Whether what was tried fits, with room made by rule 2 where needed.
-  bool make_room();
-  bool take_back_wish();
+  void set_ghost(int64_t ghost, std::string reason);
   void move_micros();
   bool raise_unnamed();
+
+  // Rungs, see Note [Rungs]. Each gives up as little as suffices, or all it has.
+  void recompute_blocks(const std::string& why);
+  void cut_finer(const std::string& why);
+  void take_back_wishes(const std::string& why);
+  void narrow_outputs(const std::string& why);
+  void shrink_batch(const std::string& why);
+  void shrink_ghost(const std::string& why);
+
+  // Whether what was tried fits, with room made by the rungs where needed.
+  bool make_room();
+  bool rescued() const;
+  void take_back_wish(size_t layer, const std::string& why);
+  std::vector<size_t> granted_wishes() const;  // layers, largest first
+  template <class Give>
+  void give_up(const std::vector<size_t>& layers, const Give& give);
+  template <class Restore>
+  bool restore(const Restore& change);
+  void note_blocks();
   // Runs `attempt`; undoes it if there can be no room for it.
   template <class Attempt>
   bool attempt(const Attempt& change) {
@@ -63,7 +86,7 @@ class Deliberation {
   const Governor& governor_;
   GovernorState& state_;
   const Signals& signals_;
-  const PlanBytes& plan_;
+  const PriceOf& price_;
   std::vector<Change> changes_;
 };
 

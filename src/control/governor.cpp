@@ -16,7 +16,7 @@ PrecisionTable table_of(const Governor& governor, const GovernorState& state) {
     return PrecisionTable(layers, {Format::kF16, Format::kF16, Format::kF16, Format::kF32});
   }
   PrecisionTable table;
-  for (const AdaptiveLayer& layer : state.layers) table.push_back(row_of(layer.level));
+  for (const AdaptiveLayer& layer : state.layers) table.push_back(row_of(layer));
   return table;
 }
 
@@ -57,6 +57,7 @@ GovernorState Governor::start() const {
   using Policy = PrecisionPolicy;
   GovernorState state;
   state.batch = settings_.first_batch;
+  state.ghost = settings_.ghost;
   state.loss = first_scale(settings_.loss_scale);
   state.assignment = first_assignment(settings_, ops_);
   if (state.assignment.empty() && settings_.precision != Policy::kFp16) {
@@ -69,26 +70,27 @@ GovernorState Governor::start() const {
 
 Decision Governor::current(const GovernorState& state) const {
   Decision decision;
+  static_cast<StepShape&>(decision) = state;
   decision.table = table_of(*this, state);
   decision.scales.resize(layers_.size());
   for (size_t l = 0; l < state.layers.size(); ++l) {
-    if (state.layers[l].level == Level::kFp16) decision.scales[l] = state.layers[l].scales;
+    const AdaptiveLayer& layer = state.layers[l];
+    if (layer.level == Level::kFp16 || layer.narrow) decision.scales[l] = layer.scales;
   }
-  decision.batch = state.batch;
-  decision.micros = state.micros;
+  decision.blocks = state.blocks;
   decision.loss_scale = state.loss.scale;
   return decision;
 }
 
-Decision Governor::watch(GovernorState& state, const Signals& step, const PlanBytes& plan) const {
+Decision Governor::watch(GovernorState& state, const Signals& step, const PriceOf& price) const {
   join(state.window, step);
-  return react(state, step, plan);
+  return react(state, step, price);
 }
 
-Decision Governor::react(GovernorState& state, const Signals& step, const PlanBytes& plan) const {
+Decision Governor::react(GovernorState& state, const Signals& step, const PriceOf& price) const {
   TRI_CHECK(step.layers.size() == layers_.size(), "signals of {} layers, not {}",
             step.layers.size(), layers_.size());
-  Deliberation deliberation(*this, state, step, plan);
+  Deliberation deliberation(*this, state, step, price);
   deliberation.follow_loss_scale();
   deliberation.remedy_failure();
   deliberation.promote_overflows();
@@ -97,14 +99,13 @@ Decision Governor::react(GovernorState& state, const Signals& step, const PlanBy
   return deliberation.finish();
 }
 
-Decision Governor::decide(GovernorState& state, const PlanBytes& plan) const {
+Decision Governor::decide(GovernorState& state, const PriceOf& price) const {
   const Signals window = std::exchange(state.window, {});
-  return decide(state, window, plan);
+  return decide(state, window, price);
 }
 
-Decision Governor::decide(GovernorState& state, const Signals& window,
-                          const PlanBytes& plan) const {
-  Deliberation deliberation(*this, state, window, plan);
+Decision Governor::decide(GovernorState& state, const Signals& window, const PriceOf& price) const {
+  Deliberation deliberation(*this, state, window, price);
   deliberation.promote_overflows();
   deliberation.promote_curvature();
   if (settings_.precision == PrecisionPolicy::kAdaptive) {
@@ -112,7 +113,9 @@ Decision Governor::decide(GovernorState& state, const Signals& window,
   }
   deliberation.lower_layers();
   deliberation.raise_layers();
+  deliberation.widen_lossy();
   deliberation.respect_ceiling();
+  deliberation.climb_back();
   deliberation.grant_wishes();
   deliberation.move_batch();
   return deliberation.finish();

@@ -5,11 +5,11 @@
 // Note [Order of rules]
 // 1. Safety: what overflowed or was not finite is promoted for good; what curves too much is
 //    promoted until it is calm; the loss scale falls.
-// 2. Memory: nothing is planned above the ceiling. A promotion of rule 1 that does not fit takes
-//    back wishes of rule 3, then shrinks the batch (elastic) or cuts it finer (micro), all in the
-//    same decision. Where neither helps it waits until there is room.
-// 3. Speed and quality: layers follow their variance as far as rho_high of the ceiling allows, then
-//    the batch moves; at most one change of the batch in a window.
+// 2. Memory: nothing is planned above the ceiling. What does not fit climbs down the rungs (Note
+//    [Rungs] in deliberation.cpp), all in the same decision. A promotion of rule 1 that no rung
+//    gives room waits for it.
+// 3. Speed and quality: what a rung took comes back when rho_high of the ceiling allows; layers
+//    follow their variance as far; then the batch moves, at most once in a window.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -46,19 +46,21 @@ struct GovernorSettings {
   BatchPolicy batching = BatchPolicy::kFixed;
   ElasticSettings elastic;  // `unit` and the rhos count in every mode
   int64_t first_batch = 1;
+  int64_t ghost = 0;       // of the first steps; 0: none
+  bool recompute = false;  // whether blocks may be made again
 };
 
 // Whether a policy keeps its gradients inside a narrow format by a loss scale.
 bool scales_loss(PrecisionPolicy policy);
 
-struct GovernorState {
-  int64_t batch = 1;
-  int64_t micros = 1;
-  int64_t rest = 0;        // windows until the batch may grow
-  uint64_t lost_step = 0;  // the last that failed
-  int64_t failures = 0;    // in a row up to that one
-  int64_t helpless = 0;    // of those, with nothing left to try
-  uint64_t changes = 0;    // made so far
+struct GovernorState : StepShape {
+  int64_t blocks = 0;          // made again in the backward pass
+  uint64_t ceiling_bytes = 0;  // under which it was last planned
+  int64_t rest = 0;            // windows until the batch may grow
+  uint64_t lost_step = 0;      // the last that failed
+  int64_t failures = 0;        // in a row up to that one
+  int64_t helpless = 0;        // of those, with nothing left to try
+  uint64_t changes = 0;        // made so far
   LossScale loss;
   std::vector<AdaptiveLayer> layers;  // kAdaptive, kFp32, kBf16
   Assignment assignment;              // by operation; kFp16x169, kFp8, kHfp8, kAssign
@@ -76,9 +78,9 @@ class Governor {
   Decision current(const GovernorState& state) const;  // no changes
 
   // Behind every step: adds it to the window, and acts where waiting would be unsafe.
-  Decision watch(GovernorState& state, const Signals& step, const PlanBytes& plan) const;
+  Decision watch(GovernorState& state, const Signals& step, const PriceOf& price) const;
   // What watch() does beyond adding to the window; for replay.
-  Decision react(GovernorState& state, const Signals& step, const PlanBytes& plan) const;
+  Decision react(GovernorState& state, const Signals& step, const PriceOf& price) const;
 
   // Takes an estimate of curvature, largest eigenvalue by layer: step sizes follow at once,
   // precision at the end of the window.
@@ -86,8 +88,8 @@ class Governor {
                 std::optional<double> noise_scale) const;
 
   // At the end of a window: decides, and begins the next one.
-  Decision decide(GovernorState& state, const PlanBytes& plan) const;
-  Decision decide(GovernorState& state, const Signals& window, const PlanBytes& plan) const;
+  Decision decide(GovernorState& state, const PriceOf& price) const;
+  Decision decide(GovernorState& state, const Signals& window, const PriceOf& price) const;
 
   // What a layer's rate is multiplied with.
   double step_factor(const GovernorState& state, size_t layer, double rate) const;

@@ -33,6 +33,19 @@ uint64_t plan_bytes(const PrecisionTable& table, int64_t batch, int64_t micros) 
   return kBase + per_sample * static_cast<uint64_t>(batch / micros);
 }
 
+constexpr int64_t kBlocks = 4;
+
+// Recomputing a block gives back a tenth of what the samples cost.
+Price price_of(const PrecisionTable& table, const StepShape& shape, uint64_t limit) {
+  Price price{plan_bytes(table, shape.batch, shape.micros)};
+  const uint64_t tenth = (price.bytes - kBase) / 10;
+  while (shape.recompute && price.blocks < kBlocks && price.bytes > limit) {
+    price.bytes -= tenth;
+    price.again = 0.05 * static_cast<double>(++price.blocks);
+  }
+  return price;
+}
+
 GovernorSettings adaptive_settings() {
   GovernorSettings settings;
   settings.precision = PrecisionPolicy::kAdaptive;
@@ -55,16 +68,16 @@ struct MadeUpRun {
     step += 1;
     samples += static_cast<uint64_t>(now.batch);
     Signals made{.step = step, .samples = samples, .steps = 1, .batch = now.batch, .rate = 0.1};
-    made.used_bytes = plan_bytes(now.table, now.batch, now.micros);
+    made.used_bytes = price_of(now.table, now, ceiling).bytes;
     made.ceiling_bytes = ceiling;
     made.layers.assign(kLayers, {.spread = 1, .y_amax = 1, .gy_amax = 1});
     return made;
   }
   const Decision& decide(const Signals& window) {
-    return now = governor.decide(state, window, plan_bytes);
+    return now = governor.decide(state, window, price_of);
   }
   const Decision& react(const Signals& step_signals) {
-    return now = governor.react(state, step_signals, plan_bytes);
+    return now = governor.react(state, step_signals, price_of);
   }
 
   Governor governor;
@@ -128,7 +141,7 @@ TEST(Governor, KeepsItsInvariantsUnderWildSignals) {
         EXPECT_GE(layer.level, settings.adaptive.floor);
         // A promotion beats a demotion, unless memory forbids it.
         EXPECT_TRUE(layer.held || layer.level >= must(settings.adaptive, layer));
-        EXPECT_EQ(run.now.table[l], row_of(layer.level));
+        EXPECT_EQ(run.now.table[l], row_of(layer));
       }
       EXPECT_EQ(run.state.changes, before.changes + run.now.changes.size());
     }
@@ -191,7 +204,9 @@ TEST(Governor, ABatchChangeAloneFlipsNothing) {
 }
 
 TEST(Governor, APromotionThatDoesNotFitShrinksTheBatchInTheSameDecision) {
-  MadeUpRun run(adaptive_settings());
+  GovernorSettings settings = adaptive_settings();
+  settings.precision = PrecisionPolicy::kBf16;
+  MadeUpRun run(settings);
   const uint64_t ceiling = plan_bytes(run.now.table, 96, 1) + 100;
   Signals step = run.signals(ceiling);
   step.failed = true;
@@ -206,6 +221,7 @@ TEST(Governor, APromotionThatDoesNotFitShrinksTheBatchInTheSameDecision) {
 
 TEST(Governor, AFixedBatchMakesAPromotionWaitForRoom) {
   GovernorSettings settings = adaptive_settings();
+  settings.precision = PrecisionPolicy::kBf16;
   settings.batching = BatchPolicy::kFixed;
   MadeUpRun run(settings);
   const uint64_t ceiling = plan_bytes(run.now.table, 96, 1) + 100;
@@ -355,7 +371,7 @@ TEST(Governor, AssignPromotesTheOverflowingTensorForGood) {
   step.layers[3].y_overflow = 0.0099;
   step.layers[4].p_overflow = 0.5;
   step.layers[5].gy_overflow = 1;  // left to the loss scale
-  const Decision decision = governor.react(state, step, plan_bytes);
+  const Decision decision = governor.react(state, step, price_of);
   EXPECT_EQ(decision.changes.size(), 2u);
   EXPECT_EQ(decision.table[2].y, Format::kF16e6);
   EXPECT_EQ(decision.table[2].p, Format::kF8e4b4);
@@ -363,7 +379,7 @@ TEST(Governor, AssignPromotesTheOverflowingTensorForGood) {
   EXPECT_EQ(decision.table[4].p, Format::kF16e6);
   EXPECT_EQ(decision.table[5].gy, Format::kF8e5);
   step.layers.assign(kLayers, {});
-  EXPECT_EQ(governor.react(state, step, plan_bytes).table, decision.table);
+  EXPECT_EQ(governor.react(state, step, price_of).table, decision.table);
 }
 
 TEST(Governor, UniformPoliciesNeverPromote) {
@@ -376,7 +392,7 @@ TEST(Governor, UniformPoliciesNeverPromote) {
     const PrecisionTable first = governor.current(state).table;
     Signals step{.step = 1, .steps = 1, .batch = 1};
     step.layers.assign(kLayers, {.p_overflow = 1, .y_overflow = 1});
-    EXPECT_EQ(governor.react(state, step, plan_bytes).table, first);
+    EXPECT_EQ(governor.react(state, step, price_of).table, first);
   }
 }
 
@@ -390,16 +406,16 @@ TEST(Governor, RecordedSignalsReplayToTheSameDecisions) {
     for (int window = 0; window < 30; ++window) {
       for (int i = 0; i < 4; ++i) {
         const Signals step = wild(run, random, ceiling);
-        run.now = run.governor.watch(run.state, step, plan_bytes);
+        run.now = run.governor.watch(run.state, step, price_of);
         if (run.now.changes.empty() && !step.failed) continue;
         records.push_back({true, step});
         decisions.push_back(run.now);
       }
       records.push_back({false, run.state.window});
-      run.now = run.governor.decide(run.state, plan_bytes);
+      run.now = run.governor.decide(run.state, price_of);
       decisions.push_back(run.now);
     }
-    EXPECT_EQ(replay(run.governor, records, plan_bytes), decisions) << seed;
+    EXPECT_EQ(replay(run.governor, records, price_of), decisions) << seed;
   }
 }
 

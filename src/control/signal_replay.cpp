@@ -3,7 +3,7 @@
 namespace tri::control {
 
 std::vector<Decision> replay(const Governor& governor, std::span<const Record> records,
-                             const PlanBytes& plan) {
+                             const PriceOf& price) {
   GovernorState state = governor.start();
   std::vector<Decision> decisions;
   for (const Record& record : records) {
@@ -11,10 +11,10 @@ std::vector<Decision> replay(const Governor& governor, std::span<const Record> r
     const Decision now = governor.current(state);
     if (now.batch != signals.batch) {
       signals.batch = now.batch;
-      signals.used_bytes = plan(now.table, now.batch, now.micros);
+      signals.used_bytes = price(now.table, now, signals.ceiling_bytes).bytes;
     }
-    decisions.push_back(record.urgent ? governor.react(state, signals, plan)
-                                      : governor.decide(state, signals, plan));
+    decisions.push_back(record.urgent ? governor.react(state, signals, price)
+                                      : governor.decide(state, signals, price));
   }
   return decisions;
 }

@@ -14,9 +14,9 @@ struct Record {
 };
 
 // One decision per record. Where the replayed run has come to another batch than the
-// recorded one, its memory use is what `plan` says. The rest of the signals are those of the
+// recorded one, its memory use is what `price` says. The rest of the signals are those of the
 // recorded run: what other formats would have done to the gradients nobody knows.
 std::vector<Decision> replay(const Governor& governor, std::span<const Record> records,
-                             const PlanBytes& plan);
+                             const PriceOf& price);
 
 }  // namespace tri::control

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "control/precision_table.h"
+#include "control/decision.h"
 
 namespace tri::control {
 
@@ -63,9 +63,16 @@ struct Signals {
 // Adds a step to its window. An empty Signals is an empty window.
 void join(Signals& window, const Signals& step);
 
-// Bytes of the whole process with this table, batch and number of micro-batches; UINT64_MAX where
-// there is no such plan.
-using PlanBytes = std::function<uint64_t(const PrecisionTable&, int64_t batch, int64_t micros)>;
+// What a step would cost.
+struct Price {
+  uint64_t bytes = UINT64_MAX;  // of the whole process; UINT64_MAX: there is no such plan
+  int64_t blocks = 0;           // made again in the backward pass
+  double again = 0;             // their multiply-adds, as a share of those of the step
+};
+
+// A shape that may recompute does as little of it as brings the process to `limit_bytes`, or, where
+// that cannot be, all that helps.
+using PriceOf = std::function<Price(const PrecisionTable&, const StepShape&, uint64_t limit_bytes)>;
 
 // Every field under its name, for whoever writes signals to a file and reads them back.
 template <class Layer, class Visit>

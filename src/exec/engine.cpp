@@ -25,6 +25,18 @@ struct BatchLayout {
   size_t x, labels, ids, bytes;
 };
 
+// Of one sample: operations whose output is dropped and made again.
+double recomputed_macs(const StepPlan& plan) {
+  double macs = 0;
+  for (size_t i = 0; i < plan.operations.size(); ++i) {
+    const int data = plan.tensors[static_cast<size_t>(plan.graph->ops[i].output)].data;
+    if (plan.operations[i] == nullptr || data < 0) continue;
+    if (plan.buffers[static_cast<size_t>(data)].again.used())
+      macs += static_cast<double>(plan.operations[i]->needs().macs);
+  }
+  return macs;
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<const nn::Model> model, const EngineOptions& options)
@@ -101,6 +113,7 @@ Forecast Engine::forecast_of(const Layout& layout) const {
     if (train_graph_.ops[i].inputs[0] == 0 && train.operations[i] != nullptr)
       macs -= static_cast<double>(train.operations[i]->needs().macs);
   forecast.useful_gflop = 2e-9 * macs * static_cast<double>(train.spec.batch());
+  forecast.again = macs > 0 ? recomputed_macs(train) / macs : 0;
 
   forecast.layers.resize(static_cast<size_t>(model_->layers));
   for (size_t p = 0; p < parameters_->size(); ++p) {

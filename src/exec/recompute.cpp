@@ -84,25 +84,28 @@ StepSpec with_all_recomputed(const Engine& engine, StepSpec spec) {
   return with_segments(std::move(spec), segments(engine.lowered(), 1));
 }
 
-Result<size_t> least_peak(const Engine& engine, StepSpec spec) {
-  spec.recompute.clear();
-  TRI_ASSIGN(const Forecast plain, engine.price(spec));
-  size_t least = plain.engine_peak_bytes;
+std::vector<std::vector<Segment>> ways_to_recompute(const Lowered& graph) {
+  std::vector<std::vector<Segment>> ways;
   for (const size_t cuts : kCuts) {
-    spec.recompute = segments(engine.lowered(), cuts);
-    if (spec.recompute.empty()) continue;
-    TRI_ASSIGN(const Forecast recomputed, engine.price(spec));
-    least = std::min(least, recomputed.engine_peak_bytes);
+    std::vector<Segment> found = segments(graph, cuts);
+    if (!found.empty()) ways.push_back(std::move(found));
   }
-  return least;
+  return ways;
 }
 
-std::optional<StepSpec> with_recompute_within(const Engine& engine, StepSpec spec, size_t bytes) {
+StepSpec with_recompute_within(const Engine& engine, StepSpec spec, size_t bytes) {
+  spec.recompute.clear();
+  StepSpec smallest = spec;
+  size_t least = SIZE_MAX;
   const auto fits = [&](const StepSpec& candidate) {
     const Result<Forecast> forecast = engine.price(candidate);
-    return forecast && forecast->engine_peak_bytes <= bytes;
+    if (!forecast) return false;
+    if (forecast->engine_peak_bytes < least) {
+      least = forecast->engine_peak_bytes;
+      smallest = candidate;
+    }
+    return forecast->engine_peak_bytes <= bytes;
   };
-  spec.recompute.clear();
   if (fits(spec)) return spec;
   const std::vector<int> last = last_readers(engine.lowered());
   for (const size_t cuts : kCuts) {
@@ -122,7 +125,7 @@ std::optional<StepSpec> with_recompute_within(const Engine& engine, StepSpec spe
     }
     return first(enough);
   }
-  return std::nullopt;
+  return smallest;
 }
 
 }  // namespace tri::exec

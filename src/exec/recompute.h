@@ -18,11 +18,12 @@ std::vector<Segment> segments(const Lowered& graph, size_t cuts);
 // Every block made again: what --recompute all asks for.
 StepSpec with_all_recomputed(const Engine& engine, StepSpec spec);
 
-// The smallest peak that recomputation can bring `spec` to.
-Result<size_t> least_peak(const Engine& engine, StepSpec spec);
+// All of the network recomputed, in smaller and in larger segments. Which of them has the least
+// peak depends on the batch.
+std::vector<std::vector<Segment>> ways_to_recompute(const Lowered& graph);
 
 // `spec` with the least recomputation that brings its peak to at most `bytes`, by most bytes for
-// the fewest multiply-adds; nothing if that cannot be.
-std::optional<StepSpec> with_recompute_within(const Engine& engine, StepSpec spec, size_t bytes);
+// the fewest multiply-adds; the one of the smallest peak if that cannot be.
+StepSpec with_recompute_within(const Engine& engine, StepSpec spec, size_t bytes);
 
 }  // namespace tri::exec

@@ -4,8 +4,6 @@
 // small. Starts nothing.
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 
 #include "exec/engine.h"
@@ -30,10 +28,8 @@ struct Need {
 };
 uint64_t pieces_bytes(const exec::Parameters& parameters);
 
-// kDoesNotFit, with the table, if `need` is above the ceiling. `total_at` gives the need at another
-// batch, nothing where that cannot be had; it is asked for the largest batch that fits.
-Result<void> check_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,
-                       int64_t batch, int64_t batch_unit,
-                       const std::function<std::optional<uint64_t>(int64_t batch)>& total_at);
+// Why a run cannot be, with the table of what needs how much. `advice`: what to do about it.
+Error does_not_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,
+                   const std::string& advice);
 
 }  // namespace tri::train

@@ -17,6 +17,8 @@ void visit_adaptive(State& layer, const Visit& visit) {
   visit("curved", layer.curved);
   visit("calm", layer.calm);
   visit("held", layer.held);
+  visit("narrow", layer.narrow);
+  visit("lossy", layer.lossy);
   visit("y_scale", layer.scales.y);
   visit("gy_scale", layer.scales.gy);
   visit("why_wish", layer.why_wish);
@@ -27,6 +29,10 @@ template <class State, class Visit>
 void visit_governor(State& state, const Visit& visit) {
   visit("batch", state.batch);
   visit("micros", state.micros);
+  visit("ghost", state.ghost);
+  visit("recompute", state.recompute);
+  visit("blocks", state.blocks);
+  visit("ceiling_bytes", state.ceiling_bytes);
   visit("rest", state.rest);
   visit("lost_step", state.lost_step);
   visit("failures", state.failures);
@@ -193,6 +199,8 @@ metrics::Fields event_fields(const control::Decision& decision, const control::S
           {"changes", changes},
           {"batch", decision.batch},
           {"micros", decision.micros},
+          {"ghost", decision.ghost},
+          {"recomputed_blocks", decision.blocks},
           {"loss_scale", decision.loss_scale},
           {"signals", signal_fields(signals)}};
 }

@@ -116,6 +116,8 @@ control::GovernorSettings settings_of(const Config& config, uint64_t epoch_sampl
                                                                : control::BatchPolicy::kFixed;
   settings.elastic = elastic_of(config);
   settings.first_batch = config.batch;
+  settings.ghost = *config.ghost_batch;
+  settings.recompute = config.recompute == Recompute::kAuto;
   return settings;
 }
 

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/bytes.h"
 #include "train/training_loop.h"
@@ -14,7 +15,8 @@ uint64_t TrainingLoop::process_peak() const {
 }
 
 Result<void> TrainingLoop::follow_ceiling() {
-  const std::optional<CeilingMove> move = watch_.poll(base::now_ns());
+  const std::optional<CeilingMove> move =
+      recorded_ ? recorded_->poll(state_.step) : watch_.poll(base::now_ns());
   if (!move) return {};
   const int64_t samples = parts_.engine.spec().samples;
   TRI_ASSIGN(metrics::Fields event, steering_.move_ceiling(move->bytes, move->reason));
@@ -25,6 +27,7 @@ Result<void> TrainingLoop::follow_ceiling() {
   peak_before_ = process_peak();
   (void)memory::Probes()
       .reset_peak_resident();  // refused in some containers: then the old one stays
+  TRI_TRY(report_small_ghost());
   const uint64_t needs = parts_.pricing.bytes_now();
   if (needs <= move->bytes) {
     parts_.panel.note(fmt::format("memory ceiling {} ({}): batch {}",
@@ -36,6 +39,16 @@ Result<void> TrainingLoop::follow_ceiling() {
       fmt::format("a ceiling of {} ({}) is below the {} that the smallest step of this run "
                   "needs; it goes on with those",
                   base::format_bytes(move->bytes), move->reason, base::format_bytes(needs)));
+}
+
+Result<void> TrainingLoop::report_small_ghost() {
+  const int64_t asked = *parts_.config.ghost_batch;
+  const int64_t now = parts_.engine.spec().ghost;
+  if (std::exchange(ghost_, now) == now || now >= asked) return {};
+  return warn(
+      fmt::format("batch norm sees {} samples at a time instead of {}: a ceiling of {} leaves no "
+                  "room for more, and its statistics get noisier",
+                  now, asked, base::format_bytes(state_.ceiling_bytes)));
 }
 
 }  // namespace tri::train

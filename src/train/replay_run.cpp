@@ -93,7 +93,7 @@ Result<Replay> replay_run(const std::string& directory, const Settings& changes)
          return data::Loader::ring_bytes(images, static_cast<size_t>(samples));
        }});
   const std::vector<control::Decision> decisions =
-      control::replay(governor, recorded.records, pricing.under(state.ceiling_bytes));
+      control::replay(governor, recorded.records, pricing.prices());
 
   Replay replay;
   replay.recorded = recorded.changes;

@@ -17,7 +17,9 @@
 #include "train/engine_options.h"
 #include "train/governing.h"
 #include "train/interrupt.h"
+#include "train/largest_batch.h"
 #include "train/model_file.h"
+#include "train/remedies.h"
 #include "train/replace_file.h"
 #include "train/snapshot.h"
 #include "train/training_loop.h"
@@ -58,18 +60,17 @@ struct Preparation {
   std::optional<control::Governor> governor;
   Need need;
 
-  StepPricing pricing() const {
-    return {config, *engine, {need.base_bytes + need.pieces_bytes, [this](int64_t samples) {
-                                return ring_bytes(dataset, samples);
-                              }}};
+  Besides besides() const {
+    return {need.base_bytes + need.pieces_bytes,
+            [this](int64_t samples) { return ring_bytes(dataset, samples); }};
   }
+  StepPricing pricing() const { return {config, *engine, besides()}; }
 
   // Plans the engine as a decision wants it.
   Result<void> plan_as(const control::Decision& decision, uint64_t ceiling) {
     options.most_bytes = most_bytes(ceiling);
     const auto model = engine->shared_model();
-    const exec::StepSpec spec =
-        pricing().spec(decision.table, decision.batch, decision.micros, ceiling);
+    const exec::StepSpec spec = pricing().spec(decision.table, decision, ceiling);
     options.step = spec;
     TRI_ASSIGN(engine, exec::Engine::plan(model, options));
     need.engine_bytes = engine->forecast().engine_peak_bytes;
@@ -115,7 +116,6 @@ Result<Preparation> prepare(const Config& config, std::vector<ops::Kernels> kern
 // another, where its modes allow it.
 Result<std::optional<metrics::Fields>> fit_at_start(Preparation& made, RunState& state) {
   TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
-  if (made.need.total() <= state.ceiling_bytes) return std::optional<metrics::Fields>{};
   control::Signals at;
   at.step = state.step;
   at.samples = state.samples;
@@ -128,14 +128,13 @@ Result<std::optional<metrics::Fields>> fit_at_start(Preparation& made, RunState&
 }
 
 Result<void> check_ceiling(const Preparation& made, uint64_t ceiling) {
-  const int64_t ghost = *made.config.ghost_batch;
-  return check_fit(made.need, ceiling, made.engine->forecast(), made.engine->spec().batch(),
-                   std::max<int64_t>(1, ghost), [&made](int64_t batch) -> std::optional<uint64_t> {
-                     exec::StepSpec smaller = made.engine->spec();
-                     smaller.samples = batch;
-                     const uint64_t bytes = made.pricing().bytes(smaller);
-                     return bytes < UINT64_MAX ? std::optional(bytes) : std::nullopt;
-                   });
+  if (made.need.total() <= ceiling) return {};
+  TRI_ASSIGN(const int64_t largest,
+             largest_batch(made.config, *made.engine, made.besides(), ceiling));
+  TRI_ASSIGN(
+      const std::vector<PlannedRemedy> remedies,
+      find_remedies(made.config, made.engine->shared_model(), made.besides(), ceiling, largest));
+  return unexpected(does_not_fit(made.need, ceiling, made.engine->forecast(), advice(remedies)));
 }
 
 Result<RunState> first_state(const Preparation& made) {
@@ -215,14 +214,14 @@ struct Opening {
 
 Result<TrainOutcome> work(Preparation& made, RunState state, const RunDirectory& run,
                           metrics::JsonlWriter events, const Opening& opening,
-                          const Display& display) {
+                          const Display& display, const CeilingRecord* repeats = nullptr) {
   const InterruptGuard guard;
   Panel panel(screen_for(display));
   panel.note(headline(made, state, run));
   base::ThreadPool pool(threads_of(made.config));
   const StepPricing pricing = made.pricing();
   TrainingLoop loop({made.config, run, made.dataset, made.augment, *made.governor, pricing,
-                     *made.engine, pool, events, panel},
+                     *made.engine, pool, events, panel, repeats},
                     std::move(state));
   for (const std::string& warning : opening.warnings) TRI_TRY(loop.warn(warning));
   Result<LoopEnd> end = loop.run(opening.decision);
@@ -254,14 +253,13 @@ Result<ResolvedConfig> resumed_config(const RunDirectory& run, const Settings& c
   return changed.resolve();
 }
 
-}  // namespace
-}  // namespace train
-
-Result<TrainOutcome> run_training(const ResolvedConfig& resolved, const Display& display) {
-  using namespace tri::train;
+// `repeats`: the ceilings to live below, instead of the machine's.
+Result<TrainOutcome> begin(const ResolvedConfig& resolved, const CeilingRecord* repeats,
+                           const Display& display) {
   TRI_ASSIGN(Preparation made, prepare(resolved.config));
-  made.need.base_bytes = resident_bytes();
+  made.need.base_bytes = repeats != nullptr ? repeats->base_bytes : resident_bytes();
   TRI_ASSIGN(RunState state, first_state(made));
+  if (repeats != nullptr) state.ceiling_bytes = repeats->first_bytes;
   TRI_ASSIGN(std::optional<metrics::Fields> opening, fit_at_start(made, state));
   TRI_TRY(check_ceiling(made, state.ceiling_bytes));
   std::vector<KernelTime> times;
@@ -274,7 +272,26 @@ Result<TrainOutcome> run_training(const ResolvedConfig& resolved, const Display&
   TRI_TRY(replace_file(run.config(), to_toml(resolved)));
   if (made.config.tune) TRI_TRY(replace_file(run.kernels(), to_json(times)));
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::create(run.metrics()));
-  return work(made, std::move(state), run, std::move(events), {opening, notes}, display);
+  return work(made, std::move(state), run, std::move(events), {opening, notes}, display, repeats);
+}
+
+}  // namespace
+}  // namespace train
+
+Result<TrainOutcome> run_training(const ResolvedConfig& resolved, const Display& display) {
+  return train::begin(resolved, nullptr, display);
+}
+
+Result<TrainOutcome> repeat_training(const std::string& directory, const Settings& changes,
+                                     const Display& display) {
+  using namespace tri::train;
+  TRI_ASSIGN(const RunDirectory run, find_run_directory(directory));
+  TRI_ASSIGN(ResolvedConfig resolved, resumed_config(run, changes));
+  const bool elsewhere =
+      std::ranges::any_of(changes, [](const auto& change) { return change.first == "out"; });
+  if (!elsewhere) resolved.config.out.clear();
+  TRI_ASSIGN(const CeilingRecord record, read_ceilings(run.metrics()));
+  return begin(resolved, &record, display);
 }
 
 Result<TrainOutcome> resume_training(const std::string& directory, const Settings& changes,

@@ -57,7 +57,7 @@ bool Steering::decides() const {
 
 Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport& report,
                                                           double rate) {
-  const control::PlanBytes plan = pricing_.under(state_.ceiling_bytes);
+  const control::PriceOf prices = pricing_.prices();
   control::Signals signals = signals_of(engine_, report, state_.control.batch);
   signals.step = state_.step;
   signals.samples = state_.samples;
@@ -76,7 +76,7 @@ Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport
   }
   std::vector<metrics::Fields> events;
   control::GovernorState before = state_.control;
-  const control::Decision at_once = governor_.watch(state_.control, signals, plan);
+  const control::Decision at_once = governor_.watch(state_.control, signals, prices);
   if (!at_once.changes.empty() || signals.failed) {
     TRI_ASSIGN(metrics::Fields event, apply(at_once, std::move(before), signals, true));
     events.push_back(std::move(event));
@@ -92,7 +92,7 @@ Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport
   window.batch = state_.control.batch;
   const control::Signals seen = window;
   before = state_.control;
-  const control::Decision decision = governor_.decide(state_.control, plan);
+  const control::Decision decision = governor_.decide(state_.control, prices);
   TRI_ASSIGN(metrics::Fields event, apply(decision, std::move(before), seen, false));
   events.push_back(std::move(event));
   return events;
@@ -148,8 +148,7 @@ Result<metrics::Fields> Steering::apply(const control::Decision& decision,
   const Result<void> planned =
       decision.changes.empty()
           ? Result<void>()
-          : engine_.replan(pricing_.spec(decision.table, decision.batch, decision.micros,
-                                         state_.ceiling_bytes));
+          : engine_.replan(pricing_.spec(decision.table, decision, state_.ceiling_bytes));
   if (!planned && planned.error().code != ErrorCode::kDoesNotFit) {
     return unexpected(planned.error());
   }

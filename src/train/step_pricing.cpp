@@ -4,40 +4,61 @@
 #include "train/governing.h"
 
 namespace tri::train {
+namespace {
 
-// Recomputation changes no bit but costs time, so a step that may shrink does so first, down to
-// half: see docs/decisions/0005-rungs.md.
-bool StepPricing::may_recompute(int64_t samples) const {
-  if (config_->recompute != Recompute::kAuto) return false;
-  const bool least = config_->batch_mode == BatchMode::kElastic && samples <= *config_->batch_min;
-  return config_->batch_mode == BatchMode::kFixed || least || 2 * samples <= config_->batch;
+constexpr size_t kRemembered = 16;
+
+}  // namespace
+
+const StepPricing::Answer& StepPricing::answer(const control::PrecisionTable& table,
+                                               const control::StepShape& shape,
+                                               uint64_t limit) const {
+  for (const Answer& given : answers_) {
+    if (given.shape == shape && given.limit == limit && given.table == table) return given;
+  }
+  if (answers_.size() == kRemembered) answers_.pop_front();
+  exec::StepSpec spec = find_spec(table, shape, limit);
+  const control::Price cost = price(spec);
+  return answers_.emplace_back(Answer{table, shape, limit, std::move(spec), cost});
 }
 
-exec::StepSpec StepPricing::spec(const control::PrecisionTable& table, int64_t batch,
-                                 int64_t micros, uint64_t ceiling) const {
+exec::StepSpec StepPricing::spec(const control::PrecisionTable& table,
+                                 const control::StepShape& shape, uint64_t limit) const {
+  return answer(table, shape, limit).spec;
+}
+
+exec::StepSpec StepPricing::find_spec(const control::PrecisionTable& table,
+                                      const control::StepShape& shape, uint64_t limit) const {
   exec::StepSpec spec = engine_->spec();
-  spec.samples = batch / micros;
-  spec.micros = micros;
+  spec.samples = shape.batch / shape.micros;
+  spec.micros = shape.micros;
+  spec.ghost = shape.ghost;
   spec.formats = formats_of(table);
   spec.recompute.clear();
   if (config_->recompute == Recompute::kAll) return exec::with_all_recomputed(*engine_, spec);
-  if (!may_recompute(spec.samples) || bytes(spec) <= ceiling) return spec;
+  if (!shape.recompute) return spec;
   const uint64_t besides = besides_.fixed_bytes + besides_.waiting(spec.samples);
-  if (besides >= ceiling) return spec;
-  return exec::with_recompute_within(*engine_, spec, ceiling - besides).value_or(spec);
+  return exec::with_recompute_within(*engine_, spec, limit > besides ? limit - besides : 0);
 }
 
-uint64_t StepPricing::bytes(const exec::StepSpec& spec) const {
-  const uint64_t besides = besides_.fixed_bytes + besides_.waiting(spec.samples);
-  if (spec == engine_->spec()) return engine_->forecast().engine_peak_bytes + besides;
+control::Price StepPricing::price(const exec::StepSpec& spec) const {
+  const auto priced = [&](const exec::Forecast& forecast) {
+    const uint64_t besides = besides_.fixed_bytes + besides_.waiting(spec.samples);
+    return control::Price{forecast.engine_peak_bytes + besides,
+                          static_cast<int64_t>(spec.recompute.size()), forecast.again};
+  };
+  if (spec == engine_->spec()) return priced(engine_->forecast());
   const Result<exec::Forecast> forecast = engine_->price(spec);
-  return forecast ? forecast->engine_peak_bytes + besides : UINT64_MAX;
+  return forecast ? priced(*forecast) : control::Price{};
 }
 
-control::PlanBytes StepPricing::under(uint64_t ceiling) const {
-  return [this, ceiling](const control::PrecisionTable& table, int64_t batch, int64_t micros) {
-    if (batch < 1 || micros < 1 || batch % micros != 0) return UINT64_MAX;
-    return bytes(spec(table, batch, micros, ceiling));
+control::PriceOf StepPricing::prices() const {
+  return [this](const control::PrecisionTable& table, const control::StepShape& shape,
+                uint64_t limit) {
+    if (shape.batch < 1 || shape.micros < 1 || shape.batch % shape.micros != 0) {
+      return control::Price{};
+    }
+    return answer(table, shape, limit).price;
   };
 }
 
@@ -48,7 +69,7 @@ UnderCeiling decide_under(const control::Governor& governor, control::GovernorSt
   at.used_bytes = used_bytes;
   at.ceiling_bytes = ceiling;
   at.layers.resize(governor.layers().size());
-  control::Decision decision = governor.react(state, at, pricing.under(ceiling));
+  control::Decision decision = governor.react(state, at, pricing.prices());
   return {std::move(decision), std::move(at)};
 }
 

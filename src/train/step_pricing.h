@@ -1,8 +1,9 @@
 #pragma once
 // Room: train. Which step a decision means, and what the whole process then needs. In: a precision
-// table, a batch, micro-batches and a ceiling. Out: the engine's StepSpec with as little
+// table, a shape and a ceiling. Out: the engine's StepSpec with as little
 // recomputation as the ceiling asks for, and bytes. Takes no memory.
 #include <cstdint>
+#include <deque>
 #include <functional>
 
 #include "control/decision.h"
@@ -26,21 +27,34 @@ class StepPricing {
       : config_(&config), engine_(&engine), besides_(std::move(besides)) {}
 
   // REQUIRES: micros divides batch.
-  exec::StepSpec spec(const control::PrecisionTable& table, int64_t batch, int64_t micros,
-                      uint64_t ceiling) const;
+  exec::StepSpec spec(const control::PrecisionTable& table, const control::StepShape& shape,
+                      uint64_t limit) const;
 
+  control::Price price(const exec::StepSpec& spec) const;
   // Of the process; UINT64_MAX where there is no such plan.
-  uint64_t bytes(const exec::StepSpec& spec) const;
+  uint64_t bytes(const exec::StepSpec& spec) const { return price(spec).bytes; }
   uint64_t bytes_now() const { return bytes(engine_->spec()); }
 
-  control::PlanBytes under(uint64_t ceiling) const;
+  control::PriceOf prices() const;
 
  private:
-  bool may_recompute(int64_t samples) const;
+  // An answer that was given, for whoever asks again: a decision weighs the same steps many times.
+  struct Answer {
+    control::PrecisionTable table;
+    control::StepShape shape;
+    uint64_t limit = 0;
+    exec::StepSpec spec;
+    control::Price price;
+  };
+  const Answer& answer(const control::PrecisionTable& table, const control::StepShape& shape,
+                       uint64_t limit) const;
+  exec::StepSpec find_spec(const control::PrecisionTable& table, const control::StepShape& shape,
+                           uint64_t limit) const;
 
   const Config* config_;
   const exec::Engine* engine_;
   Besides besides_;
+  mutable std::deque<Answer> answers_;
 };
 
 // What a run begins or goes on with under this ceiling: as `state` has it where that fits,

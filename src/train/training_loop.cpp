@@ -48,8 +48,10 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, RunState state)
       before_seconds_(state_.seconds),
       steering_(parts_.config, parts_.governor, parts_.pricing, parts_.engine, state_),
       watch_(RequestReader(parts_.directory.control()), memory::Probes(), state_.ceiling_bytes,
-             state_.ceiling_bytes) {
+             state_.ceiling_bytes),
+      ghost_(*parts.config.ghost_batch) {
   if (state_.step > 0) saved_step_ = state_.step;
+  if (parts.repeats != nullptr) recorded_.emplace(parts.repeats->moves);
 }
 
 bool TrainingLoop::finished() const {
@@ -75,6 +77,7 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
                {"simd_target", state_.simd_target},
                {"engine_peak_bytes", parts_.engine.forecast().engine_peak_bytes},
                {"process_plan_bytes", parts_.pricing.bytes_now()},
+               {"base_bytes", state_.base_bytes},
                {"ceiling_bytes", state_.ceiling_bytes},
                {"precision",
                 table_fields(table_of(parts_.engine.spec().formats), parts_.governor.layers())}};
@@ -82,6 +85,7 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
     start.add("kernels", kernel_fields(parts_.engine.forecast().layers));
   TRI_TRY(write(EventKind::kStart, std::move(start)));
   if (opening) TRI_TRY(write(EventKind::kControl, *opening));
+  TRI_TRY(report_small_ghost());
   TRI_TRY(report_small_curvature());
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
   if (!saved_step_) TRI_TRY(save(false));
@@ -244,7 +248,7 @@ Result<void> TrainingLoop::steer(const exec::StepReport& report) {
   state_.control_seconds += spent.seconds();
   for (const Fields& event : events) TRI_TRY(write(EventKind::kControl, event));
   if (parts_.engine.spec().samples != samples) loader_.reset();  // another ring
-  return {};
+  return report_small_ghost();
 }
 
 Result<void> TrainingLoop::end_epoch() {

@@ -16,6 +16,7 @@
 #include "data/loader.h"
 #include "exec/engine.h"
 #include "metrics/jsonl_writer.h"
+#include "train/ceiling_record.h"
 #include "train/ceiling_watch.h"
 #include "train/evaluation.h"
 #include "train/panel.h"
@@ -40,6 +41,7 @@ struct LoopParts {
   base::ThreadPool& pool;
   metrics::JsonlWriter& events;
   Panel& panel;
+  const CeilingRecord* repeats = nullptr;  // null: the world moves the ceiling
 };
 
 struct LoopEnd {
@@ -78,6 +80,7 @@ class TrainingLoop {
   Result<void> write(metrics::EventKind kind, metrics::Fields fields);
   Result<void> report_skipped();
   Result<void> report_small_curvature();
+  Result<void> report_small_ghost();  // loop_ceiling.cpp
   Summary summary(Status status) const;
   PanelState panel_state() const;
   double seconds() const { return before_seconds_ + clock_.seconds(); }
@@ -99,7 +102,9 @@ class TrainingLoop {
   uint64_t steps_here_ = 0;  // of this process
   std::optional<double> last_loss_;
   CeilingWatch watch_;
-  uint64_t peak_before_ = 0;  // of the process, before VmHWM was last reset
+  std::optional<RecordedCeilings> recorded_;  // instead of watching
+  int64_t ghost_;                             // as last said
+  uint64_t peak_before_ = 0;                  // of the process, before VmHWM was last reset
   uint64_t skipped_ = 0;
 };
 

@@ -116,6 +116,61 @@ class MovedCeiling(unittest.TestCase):
         self.assertLess(after["engine_peak_bytes"], before["engine_peak_bytes"])
         self.assertLessEqual(after["process_peak_bytes"], ceiling)
 
+    def test_a_run_that_others_pressed_is_repeated_bit_for_bit(self):
+        plan = json.loads(triaccel("plan", *RUN, "--memory", "2G", "--json").stdout)
+        process = self.start("--memory", str(plan["process_peak_bytes"] + 16 * MIB), "--max-steps", "400")
+        self.wait_for(process, "first steps", lambda: self.events("step"))
+        self.set_memory(str(plan["process_peak_bytes"] - 2 * plan["engine_peak_bytes"] // 3))
+        self.wait_for(process, "the move", self.ceiling_moves)
+        self.wait_for(process, "a smaller batch", lambda: self.step_at(lambda batch: batch < 128))
+        self.set_memory("2G")
+        self.wait_for(process, "the second move", lambda: len(self.ceiling_moves()) > 1)
+        self.assertEqual(process.wait(60), 0)
+        again = self.folder / "again"
+        done = triaccel("train", "--repeat", str(self.run_folder), "--out", str(again), "--threads", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+        def batches(folder):
+            lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            events = [json.loads(line) for line in lines]
+            return [(event["step"], event["samples"], event["batch"], event.get("loss")) for event in events
+                    if event["event"] in ("step", "control")]
+        self.assertEqual(batches(self.run_folder), batches(again))
+        self.assertGreater(len({batch for _, _, batch, _ in batches(again)}), 1)
+        for file in ["model.safetensors", "optimizer.safetensors"]:
+            self.assertEqual((self.run_folder / "checkpoints/last" / file).read_bytes(),
+                             (again / "checkpoints/last" / file).read_bytes(), file)
+
+    def test_a_job_of_5_gb_has_a_plan_for_500_mb(self):
+        job = ["--model", "resnet18", "--pixels", "224", "--classes", "1000", "--batch", "96"]
+        roomy = json.loads(triaccel("plan", *job, "--method", "fp32", "--memory", "16G", "--json").stdout)
+        self.assertGreater(roomy["process_peak_bytes"], 5_000_000_000)
+        for more in [["--method", "triaccel"], ["--method", "triaccel", "--batch-mode", "micro"],
+                     ["--method", "fp32", "--batch-mode", "micro", "--step", "fused"]]:
+            done = triaccel("plan", *job, *more, "--memory", "500000000", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            plan = json.loads(done.stdout)
+            self.assertLessEqual(plan["process_peak_bytes"], 500_000_000)
+            self.assertTrue(plan["changes"])
+        # As it is, a fixed fp32 batch cannot, and is told what can.
+        refused = triaccel("plan", *job, "--method", "fp32", "--memory", "500000000")
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("--batch-mode micro", refused.stderr)
+
+    def test_the_smallest_ghost_batch_comes_last_and_with_a_warning(self):
+        job = ["--model", "convnet", "--data", "synthetic:4,32,200", "--batch", "64", "--ghost-batch", "32",
+               "--curvature", "off", "--max-steps", "4", "--threads", "1"]
+        one = json.loads(triaccel("plan", *job, "--batch", "32", "--memory", "2G", "--json").stdout)
+        small = json.loads(triaccel("plan", *job, "--batch", "8", "--ghost-batch", "8", "--memory", "2G", "--json").stdout)
+        ceiling = small["process_peak_bytes"] + 256 * 1024
+        self.assertLess(ceiling, one["process_peak_bytes"])
+        plan = json.loads(triaccel("plan", *job, "--memory", str(ceiling), "--json").stdout)
+        self.assertEqual(plan["changes"][-1]["what"] if plan["changes"][-1]["what"] != "recomputed blocks" else
+                         plan["changes"][-2]["what"], "ghost batch", plan["changes"])
+        done = triaccel("train", *job, "--memory", str(ceiling), "--out", str(self.run_folder))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue([w for w in self.events("warning") if "batch norm sees" in w["message"]])
+
     def test_a_ceiling_below_everything_is_said_and_survived(self):
         process = self.start("--memory", "1G")
         self.wait_for(process, "first steps", lambda: self.events("step"))

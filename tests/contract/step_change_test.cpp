@@ -184,9 +184,9 @@ TEST(Recompute, changes_no_bit_and_lowers_the_peak) {
     const size_t least = (*cheap)->forecast().engine_peak_bytes;
     EXPECT_LT(least, before) << name;
     const auto some = with_recompute_within(**planned, (*planned)->spec(), (least + before) / 2);
-    ASSERT_TRUE(some.has_value()) << name;
-    EXPECT_LT(some->recompute.size(), options.step.recompute.size()) << name;
-    options.step = *some;
+    EXPECT_FALSE(some.recompute.empty()) << name;
+    EXPECT_LT(some.recompute.size(), options.step.recompute.size()) << name;
+    options.step = some;
     EXPECT_EQ(kept, train(model, options, 2, 2)) << name;
   }
 }

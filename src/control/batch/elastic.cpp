@@ -48,12 +48,14 @@ BatchMove elastic_move(const ElasticSettings& settings, int64_t batch, int64_t& 
   const bool resting = rest > 0;
   if (resting) --rest;
   if (use.ceiling_bytes == 0) return stay;
-  if (use.used_bytes > share_of(settings.rho_high, use.ceiling_bytes)) {
+  const bool pressed = use.used_bytes > share_of(settings.rho_high, use.ceiling_bytes);
+  if (pressed || use.rescued) {
     const int64_t smaller = std::max(settings.least, batch - settings.delta_down);
     if (smaller >= batch) return stay;
     rest = settings.rest_windows;
     return {largest_fitting(settings, smaller, use.ceiling_bytes, plan).value_or(settings.least),
-            use_text(use, "above", settings.rho_high)};
+            pressed ? use_text(use, "above", settings.rho_high)
+                    : "a larger one fits only recomputed or in 8 bits"};
   }
   if (resting || use.used_bytes >= share_of(settings.rho_low, use.ceiling_bytes)) return stay;
   if (settings.noise_scale && use.noise_scale && *use.noise_scale < static_cast<double>(batch)) {

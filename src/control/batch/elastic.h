@@ -19,7 +19,8 @@ struct ElasticSettings {
 
 struct MemoryUse {
   uint64_t used_bytes = 0, ceiling_bytes = 0;
-  std::optional<double> noise_scale;
+  std::optional<double> noise_scale = {};
+  bool rescued = false;  // it fits only by means that cost time or bits, see Note [Rungs]
 };
 
 using BytesOfBatch = std::function<uint64_t(int64_t batch)>;
@@ -30,6 +31,7 @@ struct BatchMove {
 };
 
 // At most one move. `rest`: windows left until the batch may grow; counted down here.
+// A batch that was rescued shrinks, step by step, until it needs no rescue.
 // ENSURES: a batch that grew is planned within rho_high of the ceiling; one that shrank is planned
 // within the ceiling or is the least.
 BatchMove elastic_move(const ElasticSettings& settings, int64_t batch, int64_t& rest,

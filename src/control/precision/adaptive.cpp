@@ -11,9 +11,14 @@
 namespace tri::control {
 namespace {
 
-// Room for values to grow until the next window: a scaled maximum of 2^10 is 1/64 of FP16's own.
-constexpr int kAim = 10;
-constexpr int kLeast = 7, kMost = 13;  // left alone between these
+// Room for values to grow until the next window: where a scaled maximum is put, as a power of two,
+// and between which it is left alone. FP16 ends at 2^16; 8 bits end at 30 and saturate.
+struct Aim {
+  int aim, least, most;
+};
+constexpr Aim aim_of(Format format) {
+  return format == Format::kF16 ? Aim{10, 7, 13} : Aim{2, 0, 3};
+}
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -43,12 +48,22 @@ Level by_variance(const AdaptiveSettings& settings, Level now, double value) {
 // scale is kept out of it for good: trying again would be flapping.
 void guard_fp16(const AdaptiveSettings& settings, AdaptiveLayer& layer, const LayerSignals& seen) {
   if (layer.level != Level::kFp16) return;
-  const double flushed = std::max(seen.y_underflow, seen.gy_underflow);
+  const double flushed = std::max(layer.narrow ? 0 : seen.y_underflow, seen.gy_underflow);
   if (flushed > settings.most_flushed) {
     raise_floor(layer, fmt::format("{:.2g} % of its values became zero in fp16", 100 * flushed));
   }
-  layer.scales = {guard_scale(seen.y_amax, layer.scales.y),
-                  guard_scale(seen.gy_amax, layer.scales.gy)};
+  if (!layer.narrow) layer.scales.y = guard_scale(Format::kF16, seen.y_amax, layer.scales.y);
+  layer.scales.gy = guard_scale(Format::kF16, seen.gy_amax, layer.scales.gy);
+}
+
+// What is lost under a scale that had to change says nothing about the next one.
+void guard_narrow(const AdaptiveSettings& settings, AdaptiveLayer& layer,
+                  const LayerSignals& seen) {
+  if (!layer.narrow) return;
+  const double before = layer.scales.y;
+  layer.scales.y = guard_scale(Format::kF8e4b4, seen.y_amax, before);
+  const double lost = std::max(seen.y_overflow, seen.y_underflow);
+  if (layer.scales.y == before && lost > settings.most_flushed) layer.lossy = true;
 }
 
 }  // namespace
@@ -81,6 +96,7 @@ void weigh(const AdaptiveSettings& settings, std::span<AdaptiveLayer> layers,
   for (size_t l = 0; l < layers.size(); ++l) {
     AdaptiveLayer& layer = layers[l];
     guard_fp16(settings, layer, window.layers[l]);
+    guard_narrow(settings, layer, window.layers[l]);
     if (unit <= 0) continue;
     const double value = layer.spread / unit;
     layer.wish = by_variance(settings, layer.level, value);
@@ -120,12 +136,19 @@ bool raise_floor(AdaptiveLayer& layer, std::string why) {
   return true;
 }
 
-double guard_scale(double amax, double scale) {
+PrecisionRow row_of(const AdaptiveLayer& layer) {
+  PrecisionRow row = row_of(layer.level);
+  if (layer.narrow) row.y = Format::kF8e4b4;
+  return row;
+}
+
+double guard_scale(Format format, double amax, double scale) {
   if (!(amax > 0) || !std::isfinite(amax)) return scale;
+  const auto [aim, least, most] = aim_of(format);
   const int now = std::ilogb(amax * scale);
-  if (now >= kLeast && now <= kMost) return scale;
+  if (now >= least && now <= most) return scale;
   // Both the scale and its inverse stay ordinary numbers of fp32.
-  return std::ldexp(1.0, std::clamp(kAim - std::ilogb(amax), -120, 120));
+  return std::ldexp(1.0, std::clamp(aim - std::ilogb(amax), -120, 120));
 }
 
 }  // namespace tri::control

@@ -25,7 +25,7 @@ struct AdaptiveSettings {
   std::optional<double> tau_low = {}, tau_high = {};  // none: see thresholds()
   double margin = 2;           // a threshold is left by this factor before a layer goes back
   Level floor = Level::kFp16;  // of every layer
-  double most_flushed = 0.01;  // share of values that FP16 may lose to zero
+  double most_flushed = 0.01;  // share of values that FP16 or 8 bits may lose to zero
   std::optional<double> tau_curv = {};  // none: 2 / rate, the edge of stability
   double calm_share = 0.8;              // of tau_curv: below it an estimate counts as calm
   int64_t calm_estimates = 2;           // so many in a row end a promotion by curvature
@@ -50,7 +50,9 @@ struct AdaptiveLayer {
   bool curved = false;                // promoted by curvature
   int64_t calm = 0;                   // estimates in a row
   bool held = false;                  // kept lower than it should be for want of memory
-  StoreScales scales = kFirstScales;  // of fp16
+  bool narrow = false;                // its saved output has 8 bits for want of memory
+  bool lossy = false;                 // 8 bits were tried and lost too much: not again
+  StoreScales scales = kFirstScales;  // of formats of little range
   std::string why_wish = {}, why_must = {};  // the latter empty while must() asks for nothing new
   bool operator==(const AdaptiveLayer&) const = default;
 };
@@ -69,8 +71,12 @@ void weigh_curvature(const AdaptiveSettings& settings, std::span<AdaptiveLayer> 
 // For good, one level above what the layer has. False: there is none.
 bool raise_floor(AdaptiveLayer& layer, std::string why);
 
-// The power of two that puts `amax` where FP16 has about as much room above as a run may need and
-// all of its range below. Keeps `scale` while that is good enough, so that it does not flutter.
-double guard_scale(double amax, double scale);
+// What a layer stores. Note [Narrow outputs]: under adaptive precision memory may ask for saved
+// outputs of 8 bits, 1-4-3 as in paper (c); gradients keep the format of the level.
+PrecisionRow row_of(const AdaptiveLayer& layer);
+
+// The power of two that puts `amax` where `format` has about as much room above as a run may need
+// and all of its range below. Keeps `scale` while that is good enough, so that it does not flutter.
+double guard_scale(Format format, double amax, double scale);
 
 }  // namespace tri::control

@@ -98,15 +98,15 @@ TEST(Adaptive, CurvaturePromotesAboveTwoOverTheRateAndEndsAfterTwoCalmEstimates)
 
 TEST(Adaptive, ScaleIsAPowerOfTwoThatStaysWhileItIsGoodEnough) {
   for (const double amax : {1e-30, 3e-7, 0.02, 1.0, 1.99, 700.0, 1e9}) {
-    const double scale = guard_scale(amax, 1);
+    const double scale = guard_scale(Format::kF16, amax, 1);
     int exponent = 0;
     EXPECT_EQ(std::frexp(scale, &exponent), 0.5) << amax;
     EXPECT_GE(amax * scale, 0x1p7) << amax;
     EXPECT_LT(amax * scale, 0x1p14) << amax;
-    EXPECT_EQ(guard_scale(amax * 4, scale), scale) << amax;
-    EXPECT_EQ(guard_scale(amax / 4, scale), scale) << amax;
+    EXPECT_EQ(guard_scale(Format::kF16, amax * 4, scale), scale) << amax;
+    EXPECT_EQ(guard_scale(Format::kF16, amax / 4, scale), scale) << amax;
   }
-  EXPECT_EQ(guard_scale(0, 8), 8);
+  EXPECT_EQ(guard_scale(Format::kF16, 0, 8), 8);
 }
 
 }  // namespace

@@ -123,7 +123,9 @@ struct RowRange {
 };
 
 // Whose range is so narrow that tensors are scaled into it, see Stored::scale.
-constexpr bool takes_scale(Format format) { return format == Format::kF16; }
+constexpr bool takes_scale(Format format) {
+  return format == Format::kF16 || format == Format::kF8e4b4;
+}
 
 // dst[i * dst_stride + c] for the range's pixels i and channels c.
 void load_rows(const Source& source, const RowRange& range, float* dst,
