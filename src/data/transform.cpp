@@ -1,6 +1,7 @@
 #include "data/transform.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -40,13 +41,36 @@ void gather_row(const uint8_t* pixels, tensor::Shape shape, const Draw& draw, in
     return;
   }
   const uint8_t* from = pixels + from_y * shape.w * shape.c;
-  for (int64_t x = 0; x < shape.w; ++x, row += channels) {
-    const int64_t from_x = (draw.mirrored ? shape.w - 1 - x : x) + draw.right;
-    const bool inside = from_x >= 0 && from_x < shape.w;
-    for (size_t c = 0; c < channels; ++c) {
-      row[c] = inside ? from[static_cast<size_t>(from_x) * channels + c] : uint8_t{0};
-    }
+  // Column x comes from x + right, or mirrored from w - 1 - x + right: inside for x in [first,
+  // last).
+  const int64_t shift = draw.mirrored ? draw.right : -draw.right;
+  const int64_t first = std::clamp<int64_t>(shift, 0, shape.w);
+  const int64_t last = std::clamp<int64_t>(shape.w + shift, first, shape.w);
+  const auto bytes = [channels](int64_t columns) {
+    return static_cast<size_t>(columns) * channels;
+  };
+  std::memset(row, 0, bytes(first));
+  std::memset(row + bytes(last), 0, bytes(shape.w - last));
+  if (!draw.mirrored) {
+    std::memcpy(row + bytes(first), from + (first + draw.right) * shape.c, bytes(last - first));
+    return;
   }
+  for (int64_t x = first; x < last; ++x) {
+    const uint8_t* pixel = from + (shape.w - 1 - x + draw.right) * shape.c;
+    for (size_t c = 0; c < channels; ++c) row[bytes(x) + c] = pixel[c];
+  }
+}
+
+using ByteTable = std::array<float, 256>;  // what a byte becomes
+
+// A row of bytes through the table of its channel. Channels as a constant where they are known: the
+// loop over them is then none.
+template <size_t kChannels>
+float* look_up(const ByteTable* tables, const uint8_t* row, size_t columns, float* to) noexcept {
+  for (size_t i = 0; i < columns; ++i) {
+    for (size_t c = 0; c < kChannels; ++c) *to++ = tables[c][*row++];
+  }
+  return to;
 }
 
 }  // namespace
@@ -96,10 +120,14 @@ void Transform::apply(const uint8_t* pixels, uint64_t epoch, uint64_t index, flo
       resizer_->add_row(y, row, resize_scratch, resized);
       continue;
     }
-    for (size_t i = 0; i < static_cast<size_t>(src_.w); ++i) {
-      for (size_t c = 0; c < channels; ++c) {
-        const float value = of_byte_[c][row[i * channels + c]];
-        for (size_t repeat = 0; repeat < repeats; ++repeat) *to++ = value;
+    const auto columns = static_cast<size_t>(src_.w);
+    if (channels == 3) {
+      to = look_up<3>(of_byte_.data(), row, columns, to);
+    } else if (channels == 1 && repeats == 1) {
+      to = look_up<1>(of_byte_.data(), row, columns, to);
+    } else {
+      for (size_t i = 0; i < columns * channels; ++i) {
+        for (size_t r = 0; r < repeats; ++r) *to++ = of_byte_[i % channels][row[i]];
       }
     }
   }

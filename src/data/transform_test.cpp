@@ -87,6 +87,42 @@ TEST(Transform, MirrorsHalfOfTheTime) {
   EXPECT_NEAR(mirrored, 500, 4 * std::sqrt(250));  // 4 sigma of the binomial distribution
 }
 
+// Also where a crop begins beyond the image. The mirrored image is the mirrored image of a crop.
+TEST(Transform, CropsAndMirrorsTogetherInAnyNumberOfChannels) {
+  constexpr int64_t kHigh = 3, kWide = 4, kCrop = 5;
+  for (const int64_t channels : {1, 2, 3}) {
+    Image image{{kHigh, kWide, channels}, {}};
+    for (int64_t i = 1; i <= image.shape.elements(); ++i) {
+      image.pixels.push_back(static_cast<uint8_t>(i));
+    }
+    std::set<std::vector<int>> possible;
+    for (int64_t down = -kCrop; down <= kCrop; ++down) {
+      for (int64_t right = -kCrop; right <= kCrop; ++right) {
+        std::vector<int> plain, mirrored;
+        for (int64_t i = 0; i < image.shape.elements(); ++i) {
+          const int64_t c = i % channels, x = i / channels % kWide, y = i / channels / kWide + down;
+          const auto at = [&](int64_t from_x) {
+            const bool inside = y >= 0 && y < kHigh && from_x >= 0 && from_x < kWide;
+            return inside ? static_cast<int>((y * kWide + from_x) * channels + c + 1) : 0;
+          };
+          plain.push_back(at(x + right));
+          mirrored.push_back(at(kWide - 1 - x + right));
+        }
+        possible.insert(plain);
+        possible.insert(mirrored);
+      }
+    }
+    const Normalisation plain{std::vector<float>(static_cast<size_t>(channels), 0.0f),
+                              std::vector<float>(static_cast<size_t>(channels), 1.0f / 255)};
+    const Transform transform(image.shape, image.shape, plain, {.crop = kCrop, .flip = true}, 7);
+    std::set<std::vector<int>> seen;
+    for (uint64_t index = 0; index < 3000; ++index) {
+      seen.insert(bytes_of(apply(transform, image, image.shape, 0, index)));
+    }
+    EXPECT_EQ(seen, possible) << channels;
+  }
+}
+
 TEST(Transform, BlanksASquareWithTheMean) {
   const Image image = numbered(8, 8);
   const Transform transform(image.shape, image.shape, kPlain, {.cutout = 4}, 7);

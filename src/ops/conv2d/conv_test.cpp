@@ -76,8 +76,10 @@ struct Keep final : GradConsumer {
       ++taken[static_cast<size_t>(begin + i)];
     }
   }
+  void expect(float most) noexcept override { bound = most; }
   std::vector<float> grad;
   std::vector<int> taken;
+  float bound = -1;
 };
 
 class ConvTest : public testing::TestWithParam<Case> {
@@ -122,6 +124,17 @@ class ConvTest : public testing::TestWithParam<Case> {
     conv_backward_weights(plan, src, grad, initial, partial.data(), keep, scratch.data(), pool);
     for (size_t i = 0; i < keep.taken.size(); ++i)
       EXPECT_LE(keep.taken[i], 1) << "element " << i << " handed over twice";
+    EXPECT_EQ(keep.bound >= 0, plan.bounded_gradient() && initial == nullptr);
+    if (keep.bound >= 0) {
+      float largest_x = 1, largest_g = 0;
+      for (int64_t i = first * g.in.elements(); i < (first + count) * g.in.elements(); ++i)
+        largest_x = std::max(largest_x, std::abs(x[static_cast<size_t>(i)]));
+      for (int64_t i = first * g.out.elements(); i < (first + count) * g.out.elements(); ++i)
+        largest_g = std::max(largest_g, std::abs(dy[static_cast<size_t>(i)]));
+      EXPECT_FLOAT_EQ(keep.bound,
+                      static_cast<float>(count * g.out.pixels()) * largest_x * largest_g);
+      for (const float value : keep.grad) EXPECT_LE(std::abs(value), keep.bound);
+    }
     return keep.grad;
   }
   ConvGeometry g;
