@@ -107,7 +107,7 @@ TEST(RenderEpoch, IsOneLine) {
 
 TEST(RenderEpoch, LeavesOutWhatMattersLess) {
   EXPECT_EQ(render_epoch(example(), 110),
-            "epoch 3/15  step 1250  loss 0.4123  accuracy 88.12 %  1234 images/s  "
+            "epoch 3/15  loss 0.4123  accuracy 88.12 %  1234 images/s  "
             "memory 72.0 MiB of 96.0 MiB  batch 128  4m 10s left");
   EXPECT_EQ(render_epoch(example(), 80),
             "epoch 3/15  loss 0.4123  accuracy 88.12 %  1234 images/s  batch 128  4m 10s left");
