@@ -18,14 +18,15 @@
 namespace tri::base {
 namespace {
 
-// Some ten microseconds of Pause. Longer would catch more of the next jobs awake, but would burn
-// the core that another process may want; thread_pool_bench.cpp shows both sides.
-constexpr int kSpins = 1000;
+// A few microseconds of Pause. Longer would catch more of the next jobs awake, but would burn the
+// core that another process may want; thread_pool_bench.cpp and bench/competitor show both sides.
+constexpr int kSpins = 100;
 // Note [Naps]. A waiting thread sleeps in naps, and after kNaps of them for good. Falling asleep
 // leaves its core idle, and an idle core looks once for threads that wait elsewhere. It may find
 // one of ours, pushed aside by another process in the middle of a tile, but leaves it where it is
 // if it ran a moment ago. Without a second look that tile, and with it the job, waits until the
-// other process has had its turn. Beside/50 of thread_pool_bench.cpp: 0.7 of the time with naps.
+// other process has had its turn. With naps Beside/50 of thread_pool_bench.cpp takes 0.84 of the
+// time it took without (means of 15 runs in turn on a busy machine).
 constexpr timespec kNap = {0, 250'000};
 constexpr int kNaps = 80;
 constexpr size_t kCaller = 0;  // its number as a worker
