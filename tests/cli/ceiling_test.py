@@ -142,7 +142,7 @@ class MovedCeiling(unittest.TestCase):
                              (again / "checkpoints/last" / file).read_bytes(), file)
 
     def test_a_job_of_5_gb_has_a_plan_for_500_mb(self):
-        job = ["--model", "resnet18", "--pixels", "224", "--classes", "1000", "--batch", "96"]
+        job = ["--model", "resnet18", "--pixels", "224", "--classes", "1000", "--batch", "384"]
         roomy = json.loads(triaccel("plan", *job, "--method", "fp32", "--memory", "16G", "--json").stdout)
         self.assertGreater(roomy["process_peak_bytes"], 5_000_000_000)
         for more in [["--method", "triaccel"], ["--method", "triaccel", "--batch-mode", "micro"],

@@ -25,15 +25,15 @@ import tempfile
 import time
 
 MIB = 1 << 20
-CONTROL_EVERY = 5
-JOBS = [
-    ["--model", "resnet18", "--width", "0.5", "--batch", "128"],
-    ["--model", "resnet18-cifar", "--width", "0.25", "--batch", "64"],
-    ["--model", "mobilenet-v2-cifar", "--width", "0.5", "--batch", "64"],
-    ["--model", "convnet", "--batch", "256", "--ghost-batch", "32"],
-    ["--model", "resnet18", "--width", "0.5", "--batch", "128", "--batch-mode", "micro"],
-    ["--model", "resnet18-cifar", "--width", "0.25", "--batch", "64", "--method", "fp32"],
-    ["--model", "convnet", "--batch", "256", "--method", "amp", "--batch-mode", "elastic", "--ghost-batch", "32"],
+CONTROL_EVERY = 2
+JOBS = [  # activations are most of what they hold, so that half of it can be lived in
+    ["--model", "resnet18-cifar", "--width", "0.25", "--batch", "192"],
+    ["--model", "mobilenet-v2-cifar", "--width", "0.25", "--batch", "128"],
+    ["--model", "convnet", "--batch", "768", "--ghost-batch", "32"],
+    ["--model", "resnet18-cifar", "--width", "0.25", "--batch", "192", "--batch-mode", "micro"],
+    ["--model", "resnet18-cifar", "--width", "0.25", "--batch", "96", "--method", "fp32"],
+    ["--model", "squeezenet-cifar", "--width", "0.5", "--batch", "192"],
+    ["--model", "convnet", "--batch", "768", "--method", "amp", "--batch-mode", "elastic", "--ghost-batch", "32"],
 ]
 HANDS = ["set", "high", "hog"]
 
@@ -209,8 +209,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--data", default="synthetic:10,32,2000")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--data", default="synthetic:10,32,4000")
+    parser.add_argument("--steps", type=int, default=60)
     arguments = parser.parse_args()
     program = os.path.abspath(arguments.program)
     hands = HANDS if has_namespaces() else HANDS[:1]
