@@ -69,7 +69,7 @@ def check(program, case, share, folder):
         return "", f"exit code {trained.returncode}: {trained.stderr}"
     if planned.returncode != 0:
         peak = json.loads(trained.stdout)["process_peak_bytes"]
-        if near(peak, ceiling) and peak <= ceiling:
+        if near(json.loads(planned.stdout)["process_peak_bytes"], ceiling) and peak <= ceiling:
             return f"{share:.2f} {peak / MIB:8.1f} of {ceiling / MIB:8.1f} MiB", ""
         return "", f"refused by plan, but trained: {planned.stderr}"
     summary, expected = json.loads(trained.stdout), json.loads(planned.stdout)
