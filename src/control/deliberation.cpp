@@ -57,7 +57,7 @@ void Deliberation::set_narrow(size_t layer, bool narrow, const std::string& reas
   AdaptiveLayer& one = state_.layers[layer];
   const std::string from(numeric::spec(row_of(one).y).name);
   one.narrow = narrow;
-  one.scales = kFirstScales;
+  one.scales.y = kFirstScales.y;
   changes_.push_back({fmt::format("precision {} Y", governor_.layers()[layer].name), from,
                       std::string(numeric::spec(row_of(one).y).name), reason});
 }

@@ -62,7 +62,7 @@ class Deliberation {
   void shrink_ghost(const std::string& why);
 
   // Whether what was tried fits, with room made by the rungs where needed.
-  bool make_room();
+  bool make_room(bool gently = false);
   bool rescued() const;
   void take_back_wish(size_t layer, const std::string& why);
   std::vector<size_t> granted_wishes() const;  // layers, largest first

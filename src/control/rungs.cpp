@@ -19,8 +19,8 @@
 namespace tri::control {
 namespace {
 
-// Below it batch norm would have nothing to take a variance of in layers of one pixel.
-constexpr int64_t kLeastGhost = 2;
+// Below it batch norm makes little more than signs of layers of one pixel.
+constexpr int64_t kLeastGhost = 4;
 
 int64_t largest_proper_divisor(int64_t number) {
   int64_t divisor = number / 2;
@@ -30,18 +30,23 @@ int64_t largest_proper_divisor(int64_t number) {
 
 }  // namespace
 
-bool Deliberation::make_room() {
-  using Rung = void (Deliberation::*)(const std::string& why);
-  static constexpr Rung kRungs[] = {
-      &Deliberation::recompute_blocks, &Deliberation::cut_finer,    &Deliberation::take_back_wishes,
-      &Deliberation::narrow_outputs,   &Deliberation::shrink_batch, &Deliberation::shrink_ghost,
+bool Deliberation::make_room(bool gently) {
+  struct Rung {
+    void (Deliberation::*take)(const std::string& why);
+    bool gentle;  // worth taking even where all of them do not suffice
   };
-  for (const Rung rung : kRungs) {
+  static constexpr Rung kRungs[] = {
+      {&Deliberation::recompute_blocks, true}, {&Deliberation::cut_finer, true},
+      {&Deliberation::take_back_wishes, true}, {&Deliberation::narrow_outputs, false},
+      {&Deliberation::shrink_batch, true},     {&Deliberation::shrink_ghost, false},
+  };
+  for (const Rung& rung : kRungs) {
     const uint64_t bytes = planned(state_);
     if (bytes <= ceiling()) return true;
+    if (gently && !rung.gentle) continue;
     const size_t said = changes_.size();
-    (this->*rung)(fmt::format("{} would not fit into {}", base::format_bytes(bytes),
-                              base::format_bytes(ceiling())));
+    (this->*rung.take)(fmt::format("{} would not fit into {}", base::format_bytes(bytes),
+                                   base::format_bytes(ceiling())));
     // The price of the whole rung, with its last line.
     if (changes_.size() > said) {
       changes_.back().reason += fmt::format("; now {}", base::format_bytes(planned(state_)));
@@ -159,12 +164,13 @@ bool Deliberation::rescued() const {
 }
 
 // The ceiling may have been moved under a plan that fitted; then recomputation is weighed afresh.
-// Nothing is undone where no rung helps: the smallest step is the best that is left.
+// Where all rungs together do not suffice, those that change neither numbers nor network are taken.
 void Deliberation::respect_ceiling() {
   const uint64_t before = std::exchange(state_.ceiling_bytes, signals_.ceiling_bytes);
   const bool moved = before != state_.ceiling_bytes;
   if (moved) state_.recompute = false;
-  if (moved || signals_.used_bytes > ceiling()) make_room();
+  if (!moved && signals_.used_bytes <= ceiling()) return;
+  if (!attempt([] {})) make_room(/*gently=*/true);
 }
 
 // Runs `change` and keeps it if that stays within rho_high, with blocks recomputed where it helps.

@@ -176,12 +176,13 @@ TEST(Rungs, AnElasticBatchShrinksUntilItNeedsNoRescue) {
   EXPECT_EQ(last, 32);
 }
 
-TEST(Rungs, WhatNoRungReachesGetsTheSmallestStep) {
+TEST(Rungs, WhatNoRungReachesGetsTheSmallestStepOfTheSameNetwork) {
   Pressed run(settings_of(kAdaptive, BatchPolicy::kElastic));
   run.move_ceiling(kBase / 2);
-  EXPECT_EQ(run.state.batch, 2);
-  EXPECT_EQ(run.state.ghost, 2);
+  EXPECT_EQ(run.state.batch, 32);
+  EXPECT_EQ(run.state.ghost, 32);
   EXPECT_EQ(run.state.blocks, kBlocks);
+  EXPECT_FALSE(std::ranges::any_of(run.state.layers, &AdaptiveLayer::narrow));
 }
 
 TEST(Rungs, ALayerThatLosesTooMuchInEightBitsIsWidenedForGood) {

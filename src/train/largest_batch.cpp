@@ -1,6 +1,7 @@
 #include "train/largest_batch.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "exec/recompute.h"
@@ -26,21 +27,20 @@ class Way {
     return forecast.engine_peak_bytes + besides_->fixed_bytes + besides_->waiting(spec_.samples);
   }
 
-  // The most units within `limit`, given that `fit` are (or 0). The need is nearly linear in the
-  // batch, so the next guess is where the line through the bracket's ends meets the limit.
+  // The most units within `limit`. The need is nearly linear in the batch, so the next guess is
+  // where the line through the last two meets the limit; large batches are few, as their plans are
+  // long. REQUIRES: `fit` units are.
   Result<int64_t> most_within(uint64_t limit, int64_t fit) {
     const int64_t most = kMostSamples / unit();
-    End low{fit, 0}, high{fit, 0};
-    while (high.peak <= limit) {
-      low = high;
-      if (low.units == most) return most;
-      high.units = std::min(most, std::max<int64_t>(1, 2 * low.units));
-      TRI_ASSIGN(high.peak, peak(high.units));
-    }
+    End low{fit, 0}, high{most + 1, UINT64_MAX}, other{fit == 1 ? 2 : fit / 2, 0};
+    TRI_ASSIGN(low.peak, peak(low.units));
+    TRI_ASSIGN(other.peak, peak(other.units));
+    if (other.peak <= limit && other.units > low.units) std::swap(low, other);
+    if (other.peak > limit) high = other;
     while (high.units - low.units > 1) {
-      End middle{guess(low, high, limit), 0};
-      TRI_ASSIGN(middle.peak, peak(middle.units));
-      (middle.peak <= limit ? low : high) = middle;
+      End next{std::clamp(guess(low, other, limit), low.units + 1, high.units - 1), 0};
+      TRI_ASSIGN(next.peak, peak(next.units));
+      other = next.peak <= limit ? std::exchange(low, next) : (high = next);
     }
     return low.units;
   }
@@ -51,11 +51,12 @@ class Way {
     uint64_t peak;
   };
 
-  static int64_t guess(const End& low, const End& high, uint64_t limit) {
-    const double share =
-        static_cast<double>(limit - low.peak) / static_cast<double>(high.peak - low.peak);
-    const auto step = static_cast<int64_t>(share * static_cast<double>(high.units - low.units));
-    return std::clamp(low.units + step, low.units + 1, high.units - 1);
+  static int64_t guess(const End& a, const End& b, uint64_t limit) {
+    const auto gap = [](uint64_t from, uint64_t to) {
+      return static_cast<double>(to) - static_cast<double>(from);
+    };
+    const double slope = gap(a.peak, b.peak) / static_cast<double>(b.units - a.units);
+    return a.units + static_cast<int64_t>(gap(a.peak, limit) / std::max(slope, 1.0));
   }
 
   const exec::Engine* engine_;

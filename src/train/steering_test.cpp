@@ -185,9 +185,15 @@ TEST_F(SteeringTest, ALossScaleThatIsTooLargeFallsAndTheRunGoesOn) {
 }
 
 TEST_F(SteeringTest, ATightCeilingStartsWithASmallerBatch) {
-  const Settings wide = {{"width", "1"},   {"data", "synthetic:3,32,600"},
-                         {"batch", "256"}, {"ghost-batch", "32"},
-                         {"threads", "1"}, {"max-steps", "1"}};
+  const Settings wide = {{"width", "1"},
+                         {"data", "synthetic:3,32,600"},
+                         {"batch", "256"},
+                         {"ghost-batch", "32"},
+                         {"threads", "1"},
+                         {"max-steps", "1"},
+                         // The rungs before it are closed.
+                         {"recompute", "off"},
+                         {"precision", "bf16"}};
   run("free", wide);
   const Json start = events("free", "start").front();
   const auto quarter = start["engine_peak_bytes"].get<uint64_t>() / 4;

@@ -53,14 +53,14 @@ class MovedCeiling(unittest.TestCase):
         return [event for event in found if event["event"] == kind]
 
     def wait_for(self, process, what, condition):
-        for _ in range(600):
+        for _ in range(1800):
             found = condition()
             if found:
                 return found
             if process.poll() is not None:
                 self.fail(f"{what}: ended with {process.returncode}: {process.stderr.read()}")
             time.sleep(0.1)
-        self.fail(f"{what}: not within a minute")
+        self.fail(f"{what}: not within three minutes")
 
     def set_memory(self, text):
         done = triaccel("set", str(self.run_folder), f"memory={text}")
@@ -118,14 +118,14 @@ class MovedCeiling(unittest.TestCase):
 
     def test_a_run_that_others_pressed_is_repeated_bit_for_bit(self):
         plan = json.loads(triaccel("plan", *RUN, "--memory", "2G", "--json").stdout)
-        process = self.start("--memory", str(plan["process_peak_bytes"] + 16 * MIB), "--max-steps", "400")
+        process = self.start("--memory", str(plan["process_peak_bytes"] + 16 * MIB), "--max-steps", "150")
         self.wait_for(process, "first steps", lambda: self.events("step"))
         self.set_memory(str(plan["process_peak_bytes"] - 2 * plan["engine_peak_bytes"] // 3))
         self.wait_for(process, "the move", self.ceiling_moves)
         self.wait_for(process, "a smaller batch", lambda: self.step_at(lambda batch: batch < 128))
         self.set_memory("2G")
         self.wait_for(process, "the second move", lambda: len(self.ceiling_moves()) > 1)
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(300), 0)
         again = self.folder / "again"
         done = triaccel("train", "--repeat", str(self.run_folder), "--out", str(again), "--threads", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -142,7 +142,7 @@ class MovedCeiling(unittest.TestCase):
                              (again / "checkpoints/last" / file).read_bytes(), file)
 
     def test_a_job_of_5_gb_has_a_plan_for_500_mb(self):
-        job = ["--model", "resnet18", "--pixels", "224", "--classes", "1000", "--batch", "96"]
+        job = ["--model", "resnet18", "--pixels", "224", "--classes", "1000", "--batch", "384"]
         roomy = json.loads(triaccel("plan", *job, "--method", "fp32", "--memory", "16G", "--json").stdout)
         self.assertGreater(roomy["process_peak_bytes"], 5_000_000_000)
         for more in [["--method", "triaccel"], ["--method", "triaccel", "--batch-mode", "micro"],

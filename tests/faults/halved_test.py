@@ -1,6 +1,6 @@
 """Runs whose ceiling is halved in mid-training, by every hand that can do it: they finish, and go on learning.
 
-Usage: halved_test.py PROGRAM [--runs N] [--data DATA] [--steps N]
+Usage: halved_test.py PROGRAM [--runs N] [--first N] [--data DATA] [--steps N]
 
 Three hands take turns:
   set   `triaccel set DIR memory=...`;
@@ -25,15 +25,16 @@ import tempfile
 import time
 
 MIB = 1 << 20
-CONTROL_EVERY = 5
-JOBS = [
-    ["--model", "resnet18", "--width", "0.5", "--batch", "128"],
-    ["--model", "resnet18-cifar", "--width", "0.25", "--batch", "64"],
-    ["--model", "mobilenet-v2-cifar", "--width", "0.5", "--batch", "64"],
-    ["--model", "convnet", "--batch", "256", "--ghost-batch", "32"],
-    ["--model", "resnet18", "--width", "0.5", "--batch", "128", "--batch-mode", "micro"],
-    ["--model", "resnet18-cifar", "--width", "0.25", "--batch", "64", "--method", "fp32"],
-    ["--model", "convnet", "--batch", "256", "--method", "amp", "--batch-mode", "elastic", "--ghost-batch", "32"],
+CONTROL_EVERY = 2
+PYTHON_BYTES = 9 * MIB  # what the hog holds of itself
+JOBS = [  # activations are most of what they hold, so that half of it can be lived in
+    ["--model", "resnet18-cifar", "--width", "0.1", "--batch", "256"],
+    ["--model", "mobilenet-v2-cifar", "--width", "0.1", "--batch", "128"],
+    ["--model", "convnet", "--batch", "512", "--ghost-batch", "32"],
+    ["--model", "resnet18-cifar", "--width", "0.1", "--batch", "256", "--batch-mode", "micro"],
+    ["--model", "resnet18-cifar", "--width", "0.1", "--batch", "128", "--method", "fp32", "--batch-mode", "micro"],
+    ["--model", "squeezenet-cifar", "--width", "0.25", "--batch", "192"],
+    ["--model", "convnet", "--batch", "512", "--method", "amp", "--batch-mode", "elastic", "--ghost-batch", "32"],
 ]
 HANDS = ["set", "high", "hog"]
 
@@ -150,7 +151,7 @@ def halve(hand, run, ceiling, machine):
     elif hand == "high":
         machine.set_high(int(half / 0.9))
     else:
-        hog = Hog(int(machine.size - half / 0.9))
+        hog = Hog(int(machine.size - half / 0.9) - PYTHON_BYTES)
         return (lambda: machine.set_available(machine.size - hog.bytes() - status(run.process.pid, "VmRSS"))), hog.end
     return (lambda: None), (lambda: None)
 
@@ -162,7 +163,7 @@ def mean_loss(windows):
 def check(program, hand, job, arguments, folder):
     options = [*job, "--data", arguments.data, "--control-every", str(CONTROL_EVERY), "--max-steps", str(arguments.steps),
                "--epochs", "100", "--warmup", "0", "--lr", "0.02", "--threads", "2", "--curvature-every", "20"]
-    plan = json.loads(subprocess.run([program, "plan", *options, "--memory", "8G", "--json"], check=True,
+    plan = json.loads(subprocess.run([program, "plan", *options, "--memory", "1G", "--json"], check=True,
                                      capture_output=True, text=True).stdout)
     ceiling = int(1.05 * plan["process_peak_bytes"])
     machine = None if hand == "set" else Machine(folder, 2 * ceiling)
@@ -172,11 +173,11 @@ def check(program, hand, job, arguments, folder):
         run.wait_for("first steps", lambda: len(run.windows()) >= 4)
         meanwhile, stop = halve(hand, run, ceiling, machine)
         move = run.wait_for("the move", run.moved, meanwhile)
-        limit, peak = move["signals"]["ceiling_bytes"], 0
+        peak = 0
         while run.process.poll() is None:
             meanwhile()
             try:
-                peak = max(peak, status(run.process.pid, "VmHWM"))
+                peak = status(run.process.pid, "VmHWM") or peak  # of the time since the last move
             except OSError:
                 break
             time.sleep(0.02)
@@ -189,7 +190,7 @@ def check(program, hand, job, arguments, folder):
         run.process.wait()
         run.process.stderr.close()
     windows = run.windows()
-    limit = min(limit, *(event["ceiling_bytes"] for event in windows if event["step"] > move["step"]))
+    limit = windows[-1]["ceiling_bytes"]
     before = [event for event in windows if event["step"] <= move["step"]]
     first, last = mean_loss(before[-4:]), mean_loss(windows[-4:])
     rungs = sorted({" ".join(change["what"].split()[:1]) + (" Y" if change["what"].endswith(" Y") else "")
@@ -209,13 +210,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--data", default="synthetic:10,32,2000")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run, to go on where a part ended")
+    parser.add_argument("--data", default="synthetic:10,32,4000")
+    parser.add_argument("--steps", type=int, default=50)
     arguments = parser.parse_args()
     program = os.path.abspath(arguments.program)
     hands = HANDS if has_namespaces() else HANDS[:1]
     failures = 0
-    for number in range(arguments.runs):
+    for number in range(arguments.first, arguments.first + arguments.runs):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="tri-halved-"))
         hand, job = hands[number % len(hands)], JOBS[number % len(JOBS)]
         try:
