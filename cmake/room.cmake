@@ -1,8 +1,9 @@
-# tri_room(NAME DEPS lower rooms... LIBS libraries...): one folder of src/ = one namespace = one target.
-# Every *.cpp below the folder belongs to the room, but for *_test.cpp (tests NAME_tests),
-# *_bench.cpp (benches NAME_benches) and *_fuzz.cpp (one fuzzer each).
+# tri_room(NAME DEPS lower rooms... LIBS libraries... ALONE files...): one folder of src/ = one
+# namespace = one target. Every *.cpp below the folder belongs to the room, but for *_test.cpp (tests
+# NAME_tests), *_bench.cpp (benches NAME_benches) and *_fuzz.cpp (one fuzzer each). ALONE: files that
+# share a local name with another file of the room, and so no translation unit (see TRI_UNITY).
 function(tri_room name)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;ALONE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   set(tests ${sources})
   set(benches ${sources})
@@ -11,6 +12,9 @@ function(tri_room name)
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
   list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cpp$")
+
+  tri_compile_alone(${sources} ${tests})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
   # Register tiles are arrays of vectors: only -O3 unrolls their loops and keeps them in registers.
   if(NOT TRI_SANITIZE)
@@ -33,7 +37,8 @@ function(tri_room name)
   endif()
   if(TRI_BENCHES AND benches)
     find_package(benchmark REQUIRED)
-    add_executable(${name}_benches ${benches})
+    add_executable(${name}_benches EXCLUDE_FROM_ALL ${benches})
+    add_dependencies(benches ${name}_benches)
     target_link_libraries(${name}_benches PRIVATE tri_${name} benchmark::benchmark_main)
   endif()
   if(TRI_FUZZERS)
@@ -44,6 +49,16 @@ function(tri_room name)
       target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
     endforeach()
   endif()
+endfunction()
+
+# Highway compiles such a file once for each SIMD target, by including it from itself.
+function(tri_compile_alone)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} marks REGEX "define HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
+    if(marks)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
 endfunction()
 
 # tri_test(NAME SOURCES files... LIBS targets... LABEL fast|slow): GoogleTest + RapidCheck.
@@ -57,6 +72,12 @@ function(tri_test name)
   include(GoogleTest)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock_main rapidcheck)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+  # Tests are compiled more often than run; sanitizers make the optimizer costly.
+  if(TRI_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  elseif(TRI_UNITY)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
                        PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 600)
 endfunction()

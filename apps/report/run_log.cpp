@@ -48,12 +48,6 @@ void for_each_line(const std::string& path, const Visit& visit) {
   }
 }
 
-std::optional<double> number(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
 // Any scalar as a reader would write it.
 std::string text(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -275,6 +269,12 @@ std::string own_name(const std::string& directory) {
 }
 
 }  // namespace
+
+std::optional<double> number(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
 
 size_t format_index(std::string_view name) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@
 namespace tri::report {
 
 using Json = nlohmann::ordered_json;
+
+// Nothing where `key` is missing or no number.
+std::optional<double> number(const Json& object, const char* key);
 
 // One line of config.toml.
 struct ConfigLine {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
+
+#include "base/draws.h"
 
 namespace tri::base {
 namespace {
@@ -104,35 +104,53 @@ TEST(FormatBytes, PicksTheUnit) {
   EXPECT_EQ(format_bytes(UINT64_MAX), "16.0 EiB");
 }
 
-RC_GTEST_PROP(ParseSize, ReadsEveryWholeNumberExactly, (uint64_t n)) {
-  RC_PRE(n > 0);
-  RC_ASSERT(parse_size(std::to_string(n)).value().bytes == n);
+TEST(ParseSize, ReadsEveryWholeNumberExactly) {
+  Draws draw(1);
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t n = 1 + (draw.word_of_any_size() >> 1);
+    EXPECT_EQ(parse_size(std::to_string(n)).value().bytes, n);
+  }
 }
 
-RC_GTEST_PROP(ParseSize, UnitsScaleExactlyOrOverflow, ()) {
-  const auto n = *rc::gen::inRange<uint64_t>(1, uint64_t{1} << 40);
-  const std::pair<const char*, unsigned> unit =
-      *rc::gen::elementOf(std::array<std::pair<const char*, unsigned>, 4>{
-          {{"K", 10}, {"MiB", 20}, {"g", 30}, {"TiB", 40}}});
-  const Result<Size> size = parse_size(std::to_string(n) + unit.first);
-  const bool fits = n <= UINT64_MAX >> unit.second;
-  RC_ASSERT(size.has_value() == fits);
-  if (fits) RC_ASSERT(size->bytes == n << unit.second);
+TEST(ParseSize, UnitsScaleExactlyOrOverflow) {
+  const std::pair<const char*, unsigned> units[] = {{"K", 10}, {"MiB", 20}, {"g", 30}, {"TiB", 40}};
+  Draws draw(2);
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t n = 1 + (draw.word_of_any_size() >> 24);
+    const auto& [unit, shift] = draw.of(units);
+    const Result<Size> size = parse_size(std::to_string(n) + unit);
+    const bool fits = n <= UINT64_MAX >> shift;
+    ASSERT_EQ(size.has_value(), fits) << n << unit;
+    if (!fits) continue;
+    EXPECT_EQ(size->bytes, n << shift) << n << unit;
+  }
 }
 
 // One decimal loses at most half of 0.1 units of at least 1.0; below 1 KiB nothing is lost.
-RC_GTEST_PROP(ParseSize, ReadsWhatFormatBytesWrites, ()) {
-  const auto n = *rc::gen::inRange<uint64_t>(1, uint64_t{1} << 49);
-  const uint64_t read = parse_size(format_bytes(n)).value().bytes;
-  const double error = static_cast<double>(read) - static_cast<double>(n);
-  RC_ASSERT(std::abs(error) <= (n < 1024 ? 0 : 0.05 * static_cast<double>(n) + 1));
+TEST(ParseSize, ReadsWhatFormatBytesWrites) {
+  Draws draw(3);
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t n = 1 + (draw.word_of_any_size() >> 15);
+    const uint64_t read = parse_size(format_bytes(n)).value().bytes;
+    const double error = static_cast<double>(read) - static_cast<double>(n);
+    EXPECT_LE(std::abs(error), n < 1024 ? 0 : 0.05 * static_cast<double>(n) + 1) << n;
+  }
 }
 
-RC_GTEST_PROP(ParseSize, NeverYieldsNothing, (const std::string& text)) {
-  const Result<Size> size = parse_size(text);
-  if (!size) return;
-  RC_ASSERT(size->kind != Size::Kind::kBytes || size->bytes > 0);
-  RC_ASSERT(size->kind != Size::Kind::kFraction || (size->fraction > 0 && size->fraction <= 1));
+TEST(ParseSize, NeverYieldsNothing) {
+  constexpr std::string_view kLetters = "0123456789..%KkMiBgTau -";
+  Draws draw(4);
+  for (int i = 0; i < 10'000; ++i) {
+    std::string text = draw.text(6, 0, 256);
+    if (i % 8 > 0) {
+      for (char& letter : text) letter = draw.of(kLetters);
+    }
+    const Result<Size> size = parse_size(text);
+    if (!size) continue;
+    EXPECT_TRUE(size->kind != Size::Kind::kBytes || size->bytes > 0) << text;
+    EXPECT_TRUE(size->kind != Size::Kind::kFraction || (size->fraction > 0 && size->fraction <= 1))
+        << text;
+  }
 }
 
 }  // namespace

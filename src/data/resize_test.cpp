@@ -1,10 +1,11 @@
 #include "data/resize.h"
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include <cmath>
 #include <vector>
+
+#include "base/draws.h"
 
 namespace tri::data {
 namespace {
@@ -76,22 +77,30 @@ TEST(Resize, MatchesPyTorch) {
   }
 }
 
-RC_GTEST_PROP(Resize, KeepsFlatImages, ()) {
-  const auto side = [] { return *rc::gen::inRange<int64_t>(1, 40); };
-  const tensor::Shape src{side(), side(), 3}, dst{side(), side(), 3};
-  const auto value = *rc::gen::arbitrary<uint8_t>();
-  const std::vector<uint8_t> pixels(static_cast<size_t>(src.elements()), value);
-  for (const float out : resize(src, dst, pixels)) {
-    RC_ASSERT(std::abs(out - static_cast<float>(value)) <= 80 * 0x1p-23f * 255);
+TEST(Resize, KeepsFlatImages) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Draws draw(seed);
+    const auto side = [&] { return draw.in<int64_t>(1, 40); };
+    const tensor::Shape src{side(), side(), 3}, dst{side(), side(), 3};
+    const auto value = static_cast<uint8_t>(draw.word());
+    const std::vector<uint8_t> pixels(static_cast<size_t>(src.elements()), value);
+    for (const float out : resize(src, dst, pixels)) {
+      ASSERT_NEAR(out, value, 80 * 0x1p-23f * 255);
+    }
   }
 }
 
-RC_GTEST_PROP(Resize, IsExactAtTheSameSize, ()) {
-  const tensor::Shape shape{*rc::gen::inRange<int64_t>(1, 9), *rc::gen::inRange<int64_t>(1, 9), 2};
-  const auto pixels = *rc::gen::container<std::vector<uint8_t>>(
-      static_cast<size_t>(shape.elements()), rc::gen::arbitrary<uint8_t>());
-  const auto out = resize(shape, shape, pixels);
-  RC_ASSERT(std::equal(out.begin(), out.end(), pixels.begin()));
+TEST(Resize, IsExactAtTheSameSize) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Draws draw(seed);
+    const tensor::Shape shape{draw.in<int64_t>(1, 9), draw.in<int64_t>(1, 9), 2};
+    std::vector<uint8_t> pixels(static_cast<size_t>(shape.elements()));
+    for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(draw.word());
+    const auto out = resize(shape, shape, pixels);
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), pixels.begin()));
+  }
 }
 
 }  // namespace

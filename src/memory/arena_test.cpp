@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "base/mebibyte.h"
 #include "memory/probes.h"
 #include "memory/system_files.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr size_t kMiB = size_t{1} << 20;
+using base::kMiB;
 
 size_t resident() { return Probes().resident().bytes.value(); }
 

@@ -7,12 +7,13 @@
 #include <cstring>
 #include <vector>
 
+#include "base/mebibyte.h"
 #include "memory/probes.h"
 
 namespace tri::memory {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+using base::kMiB;
 
 // Sanitizers bring a heap of their own.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

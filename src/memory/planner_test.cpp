@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/mebibyte.h"
 #include "memory/training_graphs.h"
 
 namespace tri::memory {
@@ -16,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr size_t kMiB = size_t{1} << 20;
+using base::kMiB;
 
 bool alive_together(const Request& a, const Request& b) {
   return a.first <= b.last && b.first <= a.last;

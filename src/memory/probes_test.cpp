@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/mebibyte.h"
 #include "memory/arena.h"
 
 namespace tri::memory {
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 using Source = Limit::Source;
 using State = Limit::State;
 
-constexpr size_t kMiB = size_t{1} << 20;
+using base::kMiB;
 
 // A directory that looks like "/" to a probe: a machine of 1000 MiB, 800 available, of which the
 // process holds 20. No control groups.

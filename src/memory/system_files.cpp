@@ -11,7 +11,7 @@
 namespace tri::memory {
 namespace {
 
-constexpr size_t kMostBytes = size_t{4} << 20;
+constexpr size_t kMostFileBytes = size_t{4} << 20;
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\n";
@@ -32,7 +32,7 @@ Result<std::string> read_text(const std::filesystem::path& path) {
   if (file == nullptr) return refused();
   std::string text;
   char piece[4096];
-  while (text.size() < kMostBytes) {
+  while (text.size() < kMostFileBytes) {
     const size_t got = std::fread(piece, 1, sizeof(piece), file.get());
     text.append(piece, got);
     if (got < sizeof(piece)) break;

@@ -1,4 +1,5 @@
-// Split weights and 8-bit state: the promises of Note [Split weights] and Note [State in 8 bits].
+// Split weights and 8-bit state: the promises of Note [Split weights] and Note [State in 8
+// word_of].
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,9 +16,9 @@
 namespace tri::numeric {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInf = std::numeric_limits<float>::infinity();
 
-uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
+uint32_t word_of(float value) { return std::bit_cast<uint32_t>(value); }
 
 // Every sign and exponent but the last, with mantissas around each carry and at random.
 std::vector<float> finite_samples() {
@@ -54,7 +55,7 @@ TEST(Split8, ErrorIsHalfAStepOfTheFinerGrid) {
       const float back = scheme.merge(scheme.split(value));
       const int exponent = std::max(value == 0 ? lowest : std::ilogb(value), lowest);
       if (exponent > max_exponent(scheme.working)) {
-        ASSERT_EQ(back, std::copysign(kInfinity, value));
+        ASSERT_EQ(back, std::copysign(kInf, value));
         continue;
       }
       if (std::isinf(back)) {  // rounded out of the last binade
@@ -103,21 +104,21 @@ TEST(Split8, NotANumberAndInfinityShowInTheWorkingWeight) {
       EXPECT_TRUE(std::isnan(decode(scheme.working, parts.high)));
       EXPECT_TRUE(std::isnan(scheme.merge(parts)));
     }
-    EXPECT_EQ(scheme.merge(scheme.split(-kInfinity)), -kInfinity);
+    EXPECT_EQ(scheme.merge(scheme.split(-kInf)), -kInf);
   }
   // Above the threshold the working weight is inf, the merged one is not.
   const Split8 parts = split_f16_8(65530.0f);
-  EXPECT_EQ(decode(Format::kF16, parts.high), kInfinity);
+  EXPECT_EQ(decode(Format::kF16, parts.high), kInf);
   EXPECT_EQ(merge_f16_8(parts), 65530.0f);
 }
 
 TEST(Split16, IsExact) {
   for (const float value : finite_samples()) {
     const Split16 parts = split_bf16_16(value);
-    ASSERT_EQ(bits(merge_bf16_16(parts)), bits(value));
+    ASSERT_EQ(word_of(merge_bf16_16(parts)), word_of(value));
     ASSERT_EQ(parts.high, encode(Format::kBf16, value, Rounding::kNearestAway).bits);
   }
-  EXPECT_EQ(merge_bf16_16(split_bf16_16(-kInfinity)), -kInfinity);
+  EXPECT_EQ(merge_bf16_16(split_bf16_16(-kInf)), -kInf);
   const Split16 nan = split_bf16_16(std::bit_cast<float>(0x7fffffffu));
   EXPECT_TRUE(std::isnan(decode(Format::kBf16, nan.high)));
   EXPECT_TRUE(std::isnan(merge_bf16_16(nan)));
@@ -200,7 +201,7 @@ TEST(State8, ZerosStayZeroAndBrokenNumbersShow) {
   std::vector<int8_t> codes(kStateGroup, 1);
   EXPECT_EQ(encode_first_moment(x.data(), kStateGroup, codes.data()), 0);
   EXPECT_EQ(codes, std::vector<int8_t>(kStateGroup, 0));
-  x[31] = -kInfinity;
+  x[31] = -kInf;
   const uint16_t scale = encode_first_moment(x.data(), kStateGroup, codes.data());
   EXPECT_EQ(scale, kPoisonedScale);
   decode_first_moment(codes.data(), scale, kStateGroup, x.data());

@@ -192,15 +192,15 @@ TEST(Round, StochasticIsUnbiased) {
           trial < 12 ? unit * std::ldexp(min_normal(format), static_cast<int>(trial))
                      : unit * std::ldexp(min_normal(format), -static_cast<int>(trial) + 11);
       double sum = 0;
-      constexpr uint32_t kWords = 1 << 16;
-      for (uint32_t i = 0; i < kWords; ++i) {
+      constexpr uint32_t kDraws = 1 << 16;
+      for (uint32_t i = 0; i < kDraws; ++i) {
         const Encoded code = encode_stochastic(format, value, i << 16 | 0x8000);
         ASSERT_FALSE(code.overflow);
         sum += static_cast<double>(decode(format, code.bits));
       }
       const double step = std::max(std::ldexp(1.0, std::ilogb(value) - spec(format).mantissa_bits),
                                    static_cast<double>(min_subnormal(format)));
-      ASSERT_NEAR(sum / kWords, static_cast<double>(value), step * 0x1p-15)
+      ASSERT_NEAR(sum / kDraws, static_cast<double>(value), step * 0x1p-15)
           << std::hexfloat << value;
     }
   }

@@ -1,9 +1,9 @@
 // What each storage form promises, against fp32 arithmetic and against the formats' own steps.
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include <cmath>
 
+#include "base/draws.h"
 #include "numeric/round.h"
 #include "numeric/split.h"
 #include "optim/forms_ref.h"
@@ -74,24 +74,30 @@ TEST(Forms, NamesRoundTrip) {
   EXPECT_FALSE(parse_state_form("int4"));
 }
 
-RC_GTEST_PROP(Forms, AnyRangeReadsWhatWasWritten, ()) {
-  const auto form = kWeightForms[*rc::gen::inRange<size_t>(0, std::size(kWeightForms))];
-  const auto count = *rc::gen::inRange<size_t>(1, 200);
-  const auto begin = *rc::gen::inRange<size_t>(0, count);
-  const auto length = *rc::gen::inRange<size_t>(0, count - begin + 1);
-  const auto before = random_floats(count, 1, 1.0);
-  const auto values = random_floats(length, 2, 1.0);
-  Param param(Rule::kSgd, form, StateForm::kF32, before);
-  write_weights(param.storage(), begin, values);
-  std::vector<float> out(length);
-  read_weights(param.storage(), begin, out);
-  const std::vector<float> all = param.weights();
-  for (size_t i = 0; i < count; ++i) {
-    const bool inside = i >= begin && i < begin + length;
-    const float wanted = inside ? values[i - begin] : before[i];
-    RC_ASSERT(std::abs(all[i] - wanted) <= half_step(form) * std::abs(wanted));
-    RC_ASSERT(all[i] == load_weight_ref(param.storage(), i));
-    if (inside) RC_ASSERT(out[i - begin] == all[i]);
+TEST(Forms, AnyRangeReadsWhatWasWritten) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Draws draw(seed);
+    const WeightForm form = draw.of(kWeightForms);
+    const auto count = draw.in<size_t>(1, 200);
+    const auto begin = draw.in<size_t>(0, count);
+    const auto length = draw.in<size_t>(0, count - begin + 1);
+    const auto before = random_floats(count, 1, 1.0);
+    const auto values = random_floats(length, 2, 1.0);
+    Param param(Rule::kSgd, form, StateForm::kF32, before);
+    write_weights(param.storage(), begin, values);
+    std::vector<float> out(length);
+    read_weights(param.storage(), begin, out);
+    const std::vector<float> all = param.weights();
+    for (size_t i = 0; i < count; ++i) {
+      const bool inside = i >= begin && i < begin + length;
+      const float wanted = inside ? values[i - begin] : before[i];
+      ASSERT_LE(std::abs(all[i] - wanted), half_step(form) * std::abs(wanted));
+      ASSERT_EQ(all[i], load_weight_ref(param.storage(), i));
+      if (inside) {
+        ASSERT_EQ(out[i - begin], all[i]);
+      }
+    }
   }
 }
 

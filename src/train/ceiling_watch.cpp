@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kBetweenLooks = 1'000'000'000;
 // Room that others keep: above this share of a limit a run gives way.
-constexpr double kShare = 0.9;
+constexpr double kShareOfLimit = 0.9;
 // A ceiling that follows every breath of the machine would move all the time.
 constexpr double kNoticed = 0.05;
 
@@ -29,7 +29,7 @@ CeilingWatch::Outer CeilingWatch::outer_limit() const {
   Outer outer;
   for (const memory::Limit& limit : probes_.limits().all) {
     if (limit.state != memory::Limit::State::kBytes || !moves(limit.source)) continue;
-    const auto bytes = static_cast<uint64_t>(kShare * static_cast<double>(limit.bytes));
+    const auto bytes = static_cast<uint64_t>(kShareOfLimit * static_cast<double>(limit.bytes));
     if (bytes < outer.bytes) {
       outer = {bytes, fmt::format("{} allows {}", memory::name(limit.source),
                                   base::format_bytes(limit.bytes))};

@@ -8,13 +8,15 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/mebibyte.h"
+
 namespace tri::train {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+using base::kMiB;
 constexpr int64_t kSecond = 1'000'000'000;
 
 // A machine of files: /proc with as much memory as told.

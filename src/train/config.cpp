@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "train/config_rules.h"
 #include "train/config_table.h"
+#include "train/invalid.h"
 
 namespace tri {
 namespace {
@@ -32,10 +33,6 @@ constexpr std::array<std::string_view, 6> preset(Method method) {
 
 size_t index_of(const OptionRow& row) {
   return static_cast<size_t>(&row - train::option_rows().data());
-}
-
-Unexpected invalid(std::string message) {
-  return unexpected(ErrorCode::kInvalid, std::move(message));
 }
 
 // A value as a message shows it: on one line, and no book because one was given.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "train/invalid.h"
 
 namespace tri::train {
 namespace {
@@ -35,10 +36,6 @@ int64_t largest_divisor(int64_t number, int64_t most) {
   int64_t divisor = std::min(number, most);
   while (number % divisor != 0) --divisor;
   return divisor;
-}
-
-Unexpected invalid(std::string message) {
-  return unexpected(ErrorCode::kInvalid, std::move(message));
 }
 
 Result<void> check_batches(const Config& config) {

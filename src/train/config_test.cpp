@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "base/draws.h"
 #include "checkpoint/scratch_directory.h"
 #include "train/config_rules.h"
 #include "train/config_table.h"
@@ -402,29 +402,34 @@ TEST(ConfigToml, SaysWhereValuesCameFrom) {
 }
 
 // Any accepted configuration survives config.toml, and its derived values stay.
-RC_GTEST_PROP(ConfigToml, RoundTripsExactly, ()) {
-  ConfigBuilder builder;
-  const auto rows = train::option_rows();
-  const auto tries = *rc::gen::inRange(0, 40);
-  for (int i = 0; i < tries; ++i) {
-    const train::OptionRow& row = *rc::gen::elementOf(rows);
-    const auto words = static_cast<int>(std::ranges::count(row.domain.syntax, '|')) + 1;
-    const double real = static_cast<double>(*rc::gen::inRange(1, 1'000'000)) / 999'983;
-    const std::string text = *rc::gen::element(
-        std::string(
-            train::word_at(row.domain.syntax, static_cast<size_t>(*rc::gen::inRange(0, words)))),
-        std::to_string(*rc::gen::inRange(0, 200)), fmt::format("{}", real),
-        fmt::format("assign:{}", real), fmt::format("{}m", real), std::string("a\"\\ \xc3\xbc"));
-    ConfigBuilder more = builder;
-    if (more.set(row.key, text) && more.resolve()) builder = more;
-  }
-  const auto resolved = builder.resolve();
-  RC_ASSERT(resolved.has_value());
-  for (const std::string& text : {to_toml(resolved->config), to_toml(*resolved)}) {
-    ConfigBuilder again;
-    const Result<void> read = again.read_toml(text, "config.toml");
-    RC_ASSERT(read.has_value());
-    RC_ASSERT(again.resolve().value().config == resolved->config);
+TEST(ConfigToml, RoundTripsExactly) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Draws draw(seed);
+    ConfigBuilder builder;
+    const auto tries = draw.in(0, 40);
+    for (int i = 0; i < tries; ++i) {
+      const train::OptionRow& row = draw.of(train::option_rows());
+      const auto words = static_cast<size_t>(std::ranges::count(row.domain.syntax, '|')) + 1;
+      const double real = static_cast<double>(draw.in(1, 1'000'000)) / 999'983;
+      const std::string texts[] = {
+          std::string(train::word_at(row.domain.syntax, draw.in<size_t>(0, words))),
+          std::to_string(draw.in(0, 200)),
+          fmt::format("{}", real),
+          fmt::format("assign:{}", real),
+          fmt::format("{}m", real),
+          std::string("a\"\\ \xc3\xbc")};
+      ConfigBuilder more = builder;
+      if (more.set(row.key, draw.of(texts)) && more.resolve()) builder = more;
+    }
+    const auto resolved = builder.resolve();
+    ASSERT_TRUE(resolved);
+    for (const std::string& text : {to_toml(resolved->config), to_toml(*resolved)}) {
+      ConfigBuilder again;
+      const Result<void> read = again.read_toml(text, "config.toml");
+      ASSERT_TRUE(read) << text;
+      EXPECT_TRUE(again.resolve().value().config == resolved->config) << text;
+    }
   }
 }
 

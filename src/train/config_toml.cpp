@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "train/config_table.h"
+#include "train/invalid.h"
 #include "train/toml_parser.h"
 #include "tri/config.h"
 
@@ -17,10 +18,6 @@ namespace {
 
 // Far above any configuration; keeps a wrong file from eating the memory.
 constexpr size_t kMostBytes = size_t{1} << 20;
-
-Unexpected invalid(std::string message) {
-  return unexpected(ErrorCode::kInvalid, std::move(message));
-}
 
 std::string quoted(std::string_view text) {
   std::string result = "\"";

@@ -3,10 +3,13 @@
 #include <array>
 #include <limits>
 
+#include "train/json_fields.h"
+
 namespace tri::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using train::read;
+using train::written;
 
 template <class State, class Visit>
 void visit_adaptive(State& layer, const Visit& visit) {
@@ -45,23 +48,8 @@ void visit_governor(State& state, const Visit& visit) {
   visit("lambda", state.lambda);
 }
 
-template <class T>
-Json written(const T& value) {
-  return value;
-}
 Json written(control::Level level) { return name(level); }
-Json written(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-template <class T>
-void read(const Json& json, T& value) {
-  json.get_to(value);
-}
-void read(const Json& json, double& value) {  // not finite: written as null
-  value = json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
-}
-void read(const Json& json, std::optional<double>& value) {
-  value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
-}
 void read(const Json& json, control::Level& level) {
   const auto word = json.get<std::string>();
   level = word == "fp32"   ? control::Level::kFp32

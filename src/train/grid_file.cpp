@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "train/invalid.h"
 #include "train/replace_file.h"
 #include "train/toml_parser.h"
 #include "tri/config.h"
@@ -11,11 +12,7 @@
 namespace tri {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 20;
-
-Unexpected invalid(std::string message) {
-  return unexpected(ErrorCode::kInvalid, std::move(message));
-}
+constexpr size_t kMostGridBytes = size_t{1} << 20;
 
 class GridReader {
  public:
@@ -120,9 +117,9 @@ class GridReader {
 }  // namespace
 
 Result<GridFile> parse_grid(std::string_view text, const std::string& name) {
-  if (text.size() > kMostBytes) {
+  if (text.size() > kMostGridBytes) {
     return invalid(fmt::format("'{}' has {} bytes and a grid at most {}; check the path", name,
-                               text.size(), kMostBytes));
+                               text.size(), kMostGridBytes));
   }
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {

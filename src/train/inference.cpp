@@ -14,6 +14,7 @@
 #include "train/engine_options.h"
 #include "train/evaluation.h"
 #include "train/governing.h"
+#include "train/invalid.h"
 #include "train/model_file.h"
 #include "tri/session.h"
 
@@ -22,10 +23,6 @@ namespace train {
 namespace {
 
 constexpr size_t kDecodeBytes = size_t{256} << 20;  // of one image that somebody named
-
-Unexpected invalid(std::string message) {
-  return unexpected(ErrorCode::kInvalid, std::move(message));
-}
 
 // A network with its weights, ready to look at images.
 struct Loaded {

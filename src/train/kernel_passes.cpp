@@ -75,8 +75,8 @@ int64_t samples_of(const KernelShape& shape, const Shape& out, Format storage) {
 }
 
 // What the passes of one operation share.
-struct Bench {
-  Bench(const KernelShape& shape, Format storage, base::ThreadPool& threads)
+struct Operands {
+  Operands(const KernelShape& shape, Format storage, base::ThreadPool& threads)
       : pool(threads),
         out(output_of(shape)),
         samples(samples_of(shape, out, storage)),
@@ -142,7 +142,7 @@ struct Bench {
 
 std::vector<KernelPass> operation_passes(const std::string& kernel, const KernelShape& shape,
                                          Format storage, base::ThreadPool& pool) {
-  const auto bench = std::make_shared<Bench>(shape, storage, pool);
+  const auto bench = std::make_shared<Operands>(shape, storage, pool);
   const bool weighted = !bench->weights.empty();
   const bool dense = weighted && shape.attr.groups == 1;
   const double flops = dense ? 2.0 * static_cast<double>(bench->operation->needs().macs) *

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/safetensors.h"
 #include "train/engine_options.h"
+#include "train/invalid.h"
 #include "train/model_file.h"
 #include "tri/step.h"
 
@@ -21,10 +22,6 @@ using checkpoint::SafetensorsReader;
 using checkpoint::SafetensorsWriter;
 using checkpoint::TensorInfo;
 using checkpoint::TensorSpec;
-
-Unexpected invalid(std::string message) {
-  return unexpected(ErrorCode::kInvalid, std::move(message));
-}
 
 struct BatchFile {
   SafetensorsReader reader;

@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-PanelState example() {
+PanelState example_panel() {
   return {.title = "resnet18 on fashion-mnist, triaccel",
           .epoch = 3,
           .epochs = 15,
@@ -37,7 +37,7 @@ size_t columns_of(const std::string& line) {
 }
 
 TEST(RenderPanel, At80Columns) {
-  EXPECT_THAT(render_panel(example(), 80, false),
+  EXPECT_THAT(render_panel(example_panel(), 80, false),
               ElementsAre("resnet18 on fashion-mnist, triaccel",
                           "epoch 3/15 [##########----------]  50 %  step 1250  4m 10s left",
                           "loss 0.4123  accuracy 88.12 % (best 88.40 %)  1234 images/s",
@@ -47,7 +47,7 @@ TEST(RenderPanel, At80Columns) {
 
 TEST(RenderPanel, At40Columns) {
   EXPECT_THAT(
-      render_panel(example(), 40, false),
+      render_panel(example_panel(), 40, false),
       ElementsAre("resnet18 on fashion-mnist, triaccel", "epoch 3/15 [#####-----]  50 %  step 1250",
                   "4m 10s left", "loss 0.4123", "accuracy 88.12 % (best 88.40 %)", "1234 images/s",
                   "memory [#######---] 72.0 MiB of 96.0 MiB", "batch 128",
@@ -55,7 +55,7 @@ TEST(RenderPanel, At40Columns) {
 }
 
 TEST(RenderPanel, At120ColumnsInUtf8) {
-  const std::vector<std::string> lines = render_panel(example(), 120, true);
+  const std::vector<std::string> lines = render_panel(example_panel(), 120, true);
   ASSERT_EQ(lines.size(), 5U);
   std::string half;
   for (int i = 0; i < 15; ++i) half += "\xe2\x96\x88";
@@ -64,13 +64,13 @@ TEST(RenderPanel, At120ColumnsInUtf8) {
 }
 
 TEST(RenderPanel, DrawsEighthsOfAColumn) {
-  PanelState state = example();
+  PanelState state = example_panel();
   state.epoch_share = 3.0 / 64;  // of 8 columns: three eighths
   EXPECT_THAT(render_panel(state, 32, true)[1], HasSubstr("[\xe2\x96\x8d       ]"));
 }
 
 TEST(RenderPanel, NeverExceedsTheWidth) {
-  PanelState states[] = {example(), example(), {}};
+  PanelState states[] = {example_panel(), example_panel(), {}};
   states[1].title = std::string(300, 'x');
   states[1].epoch_share = std::numeric_limits<double>::quiet_NaN();
   states[1].loss = std::numeric_limits<double>::infinity();
@@ -89,7 +89,7 @@ TEST(RenderPanel, NeverExceedsTheWidth) {
 }
 
 TEST(RenderPanel, ShowsWhatIsKnown) {
-  PanelState state = example();
+  PanelState state = example_panel();
   state.loss = state.accuracy = state.seconds_left = std::nullopt;
   state.ceiling_bytes = 0;
   EXPECT_THAT(render_panel(state, 80, false),
@@ -100,21 +100,21 @@ TEST(RenderPanel, ShowsWhatIsKnown) {
 }
 
 TEST(RenderEpoch, IsOneLine) {
-  EXPECT_EQ(render_epoch(example(), SIZE_MAX),
+  EXPECT_EQ(render_epoch(example_panel(), SIZE_MAX),
             "epoch 3/15  step 1250  loss 0.4123  accuracy 88.12 %  (best 88.40 %)  1234 images/s  "
             "memory 72.0 MiB of 96.0 MiB  batch 128  fp32 3 %  bf16 92 %  fp16 5 %  4m 10s left");
 }
 
 TEST(RenderEpoch, LeavesOutWhatMattersLess) {
-  EXPECT_EQ(render_epoch(example(), 110),
+  EXPECT_EQ(render_epoch(example_panel(), 110),
             "epoch 3/15  loss 0.4123  accuracy 88.12 %  1234 images/s  "
             "memory 72.0 MiB of 96.0 MiB  batch 128  4m 10s left");
-  EXPECT_EQ(render_epoch(example(), 80),
+  EXPECT_EQ(render_epoch(example_panel(), 80),
             "epoch 3/15  loss 0.4123  accuracy 88.12 %  1234 images/s  batch 128  4m 10s left");
-  EXPECT_EQ(render_epoch(example(), 40), "epoch 3/15  accuracy 88.12 %");
-  EXPECT_EQ(render_epoch(example(), 5), "epoch 3/15");
+  EXPECT_EQ(render_epoch(example_panel(), 40), "epoch 3/15  accuracy 88.12 %");
+  EXPECT_EQ(render_epoch(example_panel(), 5), "epoch 3/15");
   for (size_t columns = 10; columns < 200; ++columns)
-    EXPECT_LE(render_epoch(example(), columns).size(), columns);
+    EXPECT_LE(render_epoch(example_panel(), columns).size(), columns);
 }
 
 TEST(DurationText, ChoosesItsUnits) {
@@ -146,22 +146,23 @@ std::string joined(const std::vector<std::string>& lines) {
 TEST(Panel, RedrawsInPlaceAndNotTooOften) {
   Recorded recorded;
   Panel panel(recorded.screen(true));
-  const std::string drawing = joined(render_panel(example(), 79, false));
-  panel.update(example(), 1000);
+  const std::string drawing = joined(render_panel(example_panel(), 79, false));
+  panel.update(example_panel(), 1000);
   EXPECT_EQ(recorded.text, drawing);
-  panel.update(example(), 1000 + Panel::kMinIntervalNs - 1);
+  panel.update(example_panel(), 1000 + Panel::kMinIntervalNs - 1);
   EXPECT_EQ(recorded.text, drawing);
-  panel.update(example(), 1000 + Panel::kMinIntervalNs);
+  panel.update(example_panel(), 1000 + Panel::kMinIntervalNs);
   EXPECT_EQ(recorded.text, drawing + "\x1b[5A\r\x1b[J" + drawing);
 }
 
 TEST(Panel, KeepsNotesAboveItself) {
   Recorded recorded;
   Panel panel(recorded.screen(true));
-  panel.update(example(), 0);
+  panel.update(example_panel(), 0);
   recorded.text.clear();
   panel.note("epoch 1");
-  EXPECT_EQ(recorded.text, "\x1b[5A\r\x1b[Jepoch 1\n" + joined(render_panel(example(), 79, false)));
+  EXPECT_EQ(recorded.text,
+            "\x1b[5A\r\x1b[Jepoch 1\n" + joined(render_panel(example_panel(), 79, false)));
   recorded.text.clear();
   panel.close();
   panel.close();
@@ -171,7 +172,7 @@ TEST(Panel, KeepsNotesAboveItself) {
 TEST(Panel, WipesWrappedLinesOfAWindowThatShrank) {
   Recorded recorded;
   Panel panel(recorded.screen(true));
-  panel.update(example(), 0);
+  panel.update(example_panel(), 0);
   recorded.text.clear();
   recorded.columns = 40;
   panel.close();
@@ -182,11 +183,11 @@ TEST(Panel, WipesWrappedLinesOfAWindowThatShrank) {
 TEST(Panel, WritesPlainLinesWhereItCannotMove) {
   Recorded recorded;
   Panel panel(recorded.screen(false));
-  panel.update(example(), 0);
+  panel.update(example_panel(), 0);
   EXPECT_EQ(recorded.text, "");
-  panel.epoch_done(example());
+  panel.epoch_done(example_panel());
   panel.close();
-  EXPECT_EQ(recorded.text, render_epoch(example(), SIZE_MAX) + "\n");
+  EXPECT_EQ(recorded.text, render_epoch(example_panel(), SIZE_MAX) + "\n");
 }
 
 TEST(Panel, FitsTheLineOfAnEpochToTheTerminal) {
@@ -194,15 +195,15 @@ TEST(Panel, FitsTheLineOfAnEpochToTheTerminal) {
   recorded.columns = 60;
   Screen screen = recorded.screen(false);
   screen.terminal = true;
-  Panel(screen).epoch_done(example());
-  EXPECT_EQ(recorded.text, render_epoch(example(), 59) + "\n");
+  Panel(screen).epoch_done(example_panel());
+  EXPECT_EQ(recorded.text, render_epoch(example_panel(), 59) + "\n");
 }
 
 TEST(Panel, LeavesTinyWindowsAlone) {
   Recorded recorded;
   recorded.columns = 10;
   Panel panel(recorded.screen(true));
-  panel.update(example(), 0);
+  panel.update(example_panel(), 0);
   EXPECT_EQ(recorded.text, "");
 }
 

@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "checkpoint/crc32c.h"
 #include "train/control_codec.h"
+#include "train/json_fields.h"
 
 namespace tri::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using train::read;
+using train::written;
 
 constexpr int kVersion = 2;
 
@@ -66,10 +67,6 @@ void visit_card(Card& card, const Visit& visit) {
   visit("deviation", card.normalisation.deviation);
 }
 
-template <class T>
-Json written(const T& value) {
-  return value;
-}
 Json written(const control::PrecisionTable& table) { return to_json(table); }
 // [["winograd", "direct"], ...]: forward and backward of every layer.
 Json written(const std::vector<ops::Kernels>& kernels) {
@@ -78,25 +75,13 @@ Json written(const std::vector<ops::Kernels>& kernels) {
     json.push_back({ops::name(one.forward), ops::name(one.backward)});
   return json;
 }
-Json written(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-// Reading throws what nlohmann throws; parse_state() is the door.
-template <class T>
-void read(const Json& json, T& value) {
-  json.get_to(value);
-}
 void read(const Json& json, control::PrecisionTable& table) { table = read_table(json); }
 void read(const Json& json, std::vector<ops::Kernels>& kernels) {
   const auto kernel = [](const Json& word) {
     return ops::parse_kernel(word.get<std::string>()).value_or(ops::Kernel::kByShape);
   };
   for (const Json& one : json) kernels.push_back({kernel(one.at(0)), kernel(one.at(1))});
-}
-void read(const Json& json, std::optional<double>& value) {
-  value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
-}
-void read(const Json& json, double& value) {  // a sum that is not finite is written as null
-  value = json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
 }
 
 // What later code relies on without looking.

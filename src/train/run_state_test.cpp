@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-RunState example() {
+RunState example_state() {
   RunState state;
   state.step = 1234;
   state.samples = (uint64_t{1} << 53) + 1;  // beyond what a double holds
@@ -54,13 +54,13 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 TEST(RunState, ReadsBackToTheSameBits) {
-  const auto back = parse_state(to_json(example()), "state.json");
+  const auto back = parse_state(to_json(example_state()), "state.json");
   ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(*back, example());
+  EXPECT_EQ(*back, example_state());
 }
 
 TEST(RunState, ASumThatIsNotFiniteSurvives) {
-  RunState state = example();
+  RunState state = example_state();
   state.loss_sum = std::numeric_limits<double>::infinity();
   const auto back = parse_state(to_json(state), "state.json");
   ASSERT_TRUE(back) << back.error().message;
@@ -68,7 +68,7 @@ TEST(RunState, ASumThatIsNotFiniteSurvives) {
 }
 
 TEST(RunState, DamageIsASentence) {
-  const std::string good = to_json(example());
+  const std::string good = to_json(example_state());
   const std::string bad[] = {"",
                              "[]",
                              good.substr(0, good.size() / 2),

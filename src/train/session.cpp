@@ -17,6 +17,7 @@
 #include "train/engine_options.h"
 #include "train/governing.h"
 #include "train/interrupt.h"
+#include "train/invalid.h"
 #include "train/largest_batch.h"
 #include "train/model_file.h"
 #include "train/remedies.h"
@@ -28,10 +29,6 @@
 namespace tri {
 namespace train {
 namespace {
-
-Unexpected invalid(std::string message) {
-  return unexpected(ErrorCode::kInvalid, std::move(message));
-}
 
 Screen screen_for(const Display& display) {
   if (display.file >= 0) return screen_of(display.file, false);

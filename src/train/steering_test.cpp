@@ -22,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-std::string content(const std::string& path) {
+std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file.good()) << path;
   return {std::istreambuf_iterator<char>(file), {}};
@@ -81,7 +81,7 @@ class SteeringTest : public testing::Test {
 
   // Everything that a checkpoint holds but times and the panel's numbers.
   Json state(const std::string& name) const {
-    Json json = Json::parse(content(at(name) + "/checkpoints/last/state.json"));
+    Json json = Json::parse(content_of(at(name) + "/checkpoints/last/state.json"));
     for (const char* clock :
          {"seconds", "train_seconds", "epoch_seconds", "images_per_second", "control_seconds"}) {
       json.erase(clock);
@@ -111,8 +111,8 @@ TEST_P(SteeredResumeTest, IsExact) {
     const auto outcome = resume_training(at(name), {{"max-steps", "off"}, {"threads", "1"}}, {});
     ASSERT_TRUE(outcome) << outcome.error().message;
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-      EXPECT_EQ(content(at("whole") + "/checkpoints/last/" + file),
-                content(at(name) + "/checkpoints/last/" + file))
+      EXPECT_EQ(content_of(at("whole") + "/checkpoints/last/" + file),
+                content_of(at(name) + "/checkpoints/last/" + file))
           << file;
     }
     EXPECT_EQ(state("whole"), state(name));
@@ -154,7 +154,7 @@ TEST_F(SteeringTest, AnElasticBatchGrowsToItsBoundAndSamplesStayInOrder) {
 TEST_F(SteeringTest, LayersMoveAndSayWhy) {
   run("a", {{"tau-low", "0.9"}, {"tau-high", "1.1"}, {"batch-mode", "fixed"}});
   EXPECT_EQ(changed("a"), (std::set<std::string>{"precision"}));
-  const Json summary = Json::parse(content(at("a") + "/summary.json"));
+  const Json summary = Json::parse(content_of(at("a") + "/summary.json"));
   double sum = 0;
   for (const auto& [format, share] : summary["precision"].items()) sum += share.get<double>();
   EXPECT_DOUBLE_EQ(sum, 1);
@@ -242,7 +242,7 @@ TEST_F(SteeringTest, CurvatureIsMeasuredAndTamesTheSteps) {
       EXPECT_LT(layer["step_size"].get<double>() * layer["lambda"][0].get<double>(), 2);
     }
   }
-  EXPECT_GT(Json::parse(content(at("a") + "/summary.json"))["control_seconds"], 0);
+  EXPECT_GT(Json::parse(content_of(at("a") + "/summary.json"))["control_seconds"], 0);
 }
 
 TEST_F(SteeringTest, CurvatureSavesARateThatDiverges) {

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-Summary example() {
+Summary example_summary() {
   return {.model = "resnet18",
           .data = "cifar10",
           .method = "triaccel",
@@ -40,7 +40,7 @@ Summary example() {
 }
 
 TEST(Summary, HasTheKeysOfTheContractInOrder) {
-  const Json json = Json::parse(to_json(example()));
+  const Json json = Json::parse(to_json(example_summary()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
   EXPECT_THAT(keys, testing::ElementsAre(
@@ -56,10 +56,10 @@ TEST(Summary, HasTheKeysOfTheContractInOrder) {
 
 TEST(Summary, ScoresAsThePaper) {
   // 80.1 % / (20 s x 0.35 GB)
-  EXPECT_NEAR(score(example()).value(), 80.1 / 7, 1e-12);
-  EXPECT_NEAR(Json::parse(to_json(example()))["score"].get<double>(), 80.1 / 7, 1e-12);
+  EXPECT_NEAR(score(example_summary()).value(), 80.1 / 7, 1e-12);
+  EXPECT_NEAR(Json::parse(to_json(example_summary()))["score"].get<double>(), 80.1 / 7, 1e-12);
   EXPECT_EQ(score(Summary{}), std::nullopt);
-  Summary unmeasured = example();
+  Summary unmeasured = example_summary();
   unmeasured.engine_peak_bytes = 0;
   EXPECT_EQ(score(unmeasured), std::nullopt);
 }
@@ -79,7 +79,7 @@ TEST(Summary, ReadsBackWhatItWrote) {
   const std::string path = scratch / "summary.json";
   for (const Status status :
        {Status::kRunning, Status::kDone, Status::kInterrupted, Status::kDiverged}) {
-    Summary summary = example();
+    Summary summary = example_summary();
     summary.status = status;
     ASSERT_TRUE(write_summary(path, summary));
     EXPECT_EQ(read_summary(path).value(), summary);
@@ -88,7 +88,7 @@ TEST(Summary, ReadsBackWhatItWrote) {
 }
 
 TEST(Summary, RefusesWhatIsNoSummary) {
-  std::string other_status = to_json(example());
+  std::string other_status = to_json(example_summary());
   other_status.replace(other_status.find("\"done\""), 6, "\"gone\"");
   for (const std::string& text : {std::string("{"), std::string("[]"), std::string("{}"),
                                   std::string(R"({"model":3})"), other_status}) {
@@ -102,11 +102,11 @@ TEST(Summary, KeepsTheOldOneWhenTheNewCannotBeWritten) {
   const checkpoint::ScratchDirectory scratch;
   const std::string path = scratch / "summary.json";
   ASSERT_EQ(::mkdir(path.c_str(), 0777), 0);  // a directory cannot be replaced by a file
-  const Result<void> written = write_summary(path, example());
+  const Result<void> written = write_summary(path, example_summary());
   ASSERT_FALSE(written);
   EXPECT_THAT(written.error().message, HasSubstr(path));
   EXPECT_EQ(scratch.entries(), 1U);
-  EXPECT_FALSE(write_summary(scratch / "none" + "/summary.json", example()));
+  EXPECT_FALSE(write_summary(scratch / "none" + "/summary.json", example_summary()));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using exec::LayerFormats;
 using exec::LayerScales;
 using numeric::Format;
 
-constexpr int64_t kSamples = 4;
+constexpr int64_t kQuantisedSamples = 4;
 constexpr float kLossScale = 256;
 
 float rounded(Format format, float scale, float value) {
@@ -145,7 +145,7 @@ class WideStep {
       if (buffer < 0 || format == Format::kF32) return;
       if (!ops::takes_scale(format)) scale = 1;
       float* values = at(buffer);
-      for (int64_t i = 0; i < kSamples * graph_.tensors[t].shape.elements(); ++i)
+      for (int64_t i = 0; i < kQuantisedSamples * graph_.tensors[t].shape.elements(); ++i)
         values[i] = rounded(format, scale, values[i]);
     };
     for (size_t t = 1; t < graph_.tensors.size(); ++t) {
@@ -228,7 +228,8 @@ bool expect_the_same_step(const std::shared_ptr<const nn::Model>& model, uint64_
   for (size_t l = 0; l < static_cast<size_t>(model->layers); ++l)
     formats.push_back(table.rows[(l + seed) % table.rows.size()]);
   const std::vector<LayerScales> scales(formats.size(), table.scales);
-  const Problem problem = draw_problem(*model, seed, kSamples, seed % 2 == 0 ? 0 : kSamples / 2);
+  const Problem problem =
+      draw_problem(*model, seed, kQuantisedSamples, seed % 2 == 0 ? 0 : kQuantisedSamples / 2);
   const WideStep want(model, problem, formats, scales);
 
   base::ThreadPool pool(2);

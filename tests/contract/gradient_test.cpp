@@ -20,7 +20,7 @@ constexpr double kNearKink = 1e-4;
 constexpr double kFew = 0x1p-20;
 
 // Ghost batches of three: over two values a norm's gradient is nothing but what eps leaves of it.
-constexpr int64_t kSamples = 6;
+constexpr int64_t kGradientSamples = 6;
 
 struct Drawn {
   std::shared_ptr<const nn::Model> model;
@@ -31,8 +31,8 @@ struct Drawn {
 Drawn draw(uint64_t seed) {
   Drawn drawn{random_network(seed), {}, {}};
   for (uint64_t attempt = 0; attempt < 50; ++attempt) {
-    const int64_t ghost = seed % 3 == 0 ? kSamples / 2 : 0;
-    drawn.problem = draw_problem(*drawn.model, seed * 100 + attempt, kSamples, ghost);
+    const int64_t ghost = seed % 3 == 0 ? kGradientSamples / 2 : 0;
+    drawn.problem = draw_problem(*drawn.model, seed * 100 + attempt, kGradientSamples, ghost);
     drawn.exact = solve(*drawn.model, drawn.problem);
     if (drawn.exact.margin > kNearKink) break;
   }
@@ -90,14 +90,14 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     options.step.threads = 3;
     options.step.update = false;
     const auto engine = engine_for(drawn.model, drawn.problem, options);
-    const double loss = engine->train(0, {1}, pool).loss.loss / kSamples;
+    const double loss = engine->train(0, {1}, pool).loss.loss / kGradientSamples;
     // A sample's loss moves by at most twice what its logits move.
     double moved = 0;
     for (size_t i = 0; i < single.logits.size(); ++i)
       moved = std::max(moved, std::abs(single.logits[i] - drawn.exact.logits[i]));
     EXPECT_NEAR(loss, drawn.exact.loss, 16 * 2 * moved + kFew * norm(drawn.exact.logits));
     EXPECT_EQ(compare("logits", drawn.exact.logits, single.logits, kFew * norm(drawn.exact.logits),
-                      logits(*engine, kSamples)),
+                      logits(*engine, kGradientSamples)),
               "");
     const auto got = gradients(*engine);
     for (size_t p = 0; p < got.size(); ++p)

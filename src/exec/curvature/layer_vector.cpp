@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/ceil_div.h"
+
 namespace tri::exec {
 namespace {
 
 constexpr int64_t kTile = 16384;
 constexpr int64_t kPiece = 2048;  // parameters held on the stack
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 // Calls body(tile, begin, end) for all tiles, on the pool.
 template <class Body>

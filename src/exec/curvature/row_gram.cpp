@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "ops/conv2d/panel_kernel.h"
 #include "ops/rows/transform_kernel.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t kPiece = 256;
 // Enough for uneven cores.
 constexpr int64_t kWantedTiles = 32;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "exec/curvature/patch_rows.h"
 #include "exec/step_run.h"
@@ -19,7 +20,7 @@ constexpr int64_t kWorkerFloats = 1 << 15;
 // Two matrices of this many rows squared are what the ghost form may hold: 8 MiB.
 constexpr int64_t kMostGhostRows = 1024;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 int64_t up_to_16(int64_t n) { return ceil_div(n, 16) * 16; }
 
 WeightGram::Form cheaper(const ops::ConvGeometry& g, int64_t samples) {

@@ -11,14 +11,14 @@
 namespace tri::nn {
 namespace {
 
-struct Stage {
+struct MbStage {
   int64_t expansion, kernel, stride, channels, blocks;
 };
 
-constexpr Stage kStages[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2},
-                             {6, 3, 2, 80, 3}, {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4},
-                             {6, 3, 1, 320, 1}};
-constexpr int kBlocks = 16;
+constexpr MbStage kMbStages[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2},
+                                 {6, 3, 2, 80, 3}, {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4},
+                                 {6, 3, 1, 320, 1}};
+constexpr int kMbBlocks = 16;
 
 Tensor conv_norm_silu(Graph& graph, Tensor x, const std::string& name, const ConvOptions& conv) {
   return graph.silu(conv_norm(graph, x, name + ".0", name + ".1", conv), name + ".2");
@@ -35,7 +35,7 @@ Tensor squeeze_excite(Graph& graph, Tensor x, const std::string& name, int64_t s
   return graph.scale(x, factors, name + ".scale");
 }
 
-Tensor mbconv(Graph& graph, Tensor x, const std::string& name, const Stage& stage, int64_t out,
+Tensor mbconv(Graph& graph, Tensor x, const std::string& name, const MbStage& stage, int64_t out,
               int64_t stride, float drop_rate) {
   const int64_t in = graph.size(x).channels;
   const int64_t hidden = make_divisible(static_cast<double>(in * stage.expansion));
@@ -63,11 +63,11 @@ Tensor efficientnet_b0(Graph& graph, const ModelOptions& options) {
   Tensor x = conv_norm_silu(graph, graph.input(), "features.0", he_conv(scaled(32), 3, 2));
   int stage_index = 1;
   int blocks_before = 0;
-  for (const Stage& stage : kStages) {
+  for (const MbStage& stage : kMbStages) {
     for (int64_t block = 0; block < stage.blocks; ++block, ++blocks_before)
       x = mbconv(graph, x, fmt::format("features.{}.{}", stage_index, block), stage,
                  scaled(stage.channels), block == 0 ? stage.stride : 1,
-                 depth_rate * static_cast<float>(blocks_before) / kBlocks);
+                 depth_rate * static_cast<float>(blocks_before) / kMbBlocks);
     ++stage_index;
   }
   x = conv_norm_silu(graph, x, fmt::format("features.{}", stage_index),

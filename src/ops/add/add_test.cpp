@@ -5,22 +5,16 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "ops/drawn_floats.h"
 #include "simd/convert.h"
 #include "simd/target_fixture.h"
 
 namespace tri::ops {
 namespace {
 
-constexpr int64_t kSamples = 3;
+constexpr int64_t kAddSamples = 3;
 // Tiles of several pixels, of one pixel, and a row longer than a tile.
 const tensor::Shape kShapes[] = {{4, 5, 7}, {70, 9, 33}, {2, 1, 9000}};
-
-std::vector<float> draws(uint64_t seed, int64_t count) {
-  base::Stream stream(seed, base::Purpose::kInit);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& v : values) v = 2.0f * stream.uniform() - 1.0f;
-  return values;
-}
 
 Stored stored(const std::vector<float>& v, const tensor::Shape& s) {
   return {v.data(), Format::kF32, s.c, s.c, s.pixels()};
@@ -30,9 +24,10 @@ class Add : public simd::TargetTest {};
 
 TEST_P(Add, sums_in_order_and_rounds_once) {
   for (const tensor::Shape& shape : kShapes) {
-    const RowTiles tiles(kSamples, shape);
-    const int64_t count = kSamples * shape.elements();
-    const std::vector<float> x = draws(1, count), y = draws(2, count), z = draws(3, count);
+    const RowTiles tiles(kAddSamples, shape);
+    const int64_t count = kAddSamples * shape.elements();
+    const std::vector<float> x = drawn_floats(1, count), y = drawn_floats(2, count),
+                             z = drawn_floats(3, count);
     std::vector<Source> inputs(3);
     inputs[0].stored = stored(x, shape);
     inputs[1].stored = stored(y, shape);
@@ -60,9 +55,10 @@ TEST_P(Add, sums_in_order_and_rounds_once) {
 
 TEST_P(Add, hands_its_gradient_to_every_input_even_in_place) {
   for (const tensor::Shape& shape : kShapes) {
-    const RowTiles tiles(kSamples, shape);
-    const int64_t count = kSamples * shape.elements();
-    const std::vector<float> y = draws(1, count), dy = draws(2, count), there = draws(3, count);
+    const RowTiles tiles(kAddSamples, shape);
+    const int64_t count = kAddSamples * shape.elements();
+    const std::vector<float> y = drawn_floats(1, count), dy = drawn_floats(2, count),
+                             there = drawn_floats(3, count);
     std::vector<float> want(dy), added(there);
     for (size_t i = 0; i < want.size(); ++i) {
       want[i] = y[i] > 0 ? dy[i] : 0.0f;

@@ -5,12 +5,13 @@
 #include <cmath>
 #include <new>
 
+#include "base/ceil_div.h"
 #include "ops/batch_norm/norm_kernel.h"
 
 namespace tri::ops {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 // A tile of rows is read twice: it should stay in L2, and be long beside the joining of its sums.
 constexpr int64_t kTileFloats = 24 * 1024;

@@ -13,15 +13,16 @@
 namespace tri::ops {
 namespace {
 
-struct Case {
+struct NormCase {
   int64_t samples, pixels, channels, ghost;
   double center, spread;
 };
 
 // One value per channel, channels that fill no vector, a smaller last ghost batch, several tiles,
 // and a mean a thousand times the deviation, where E[x^2] - E[x]^2 would have no digit left.
-const Case kCases[] = {{1, 1, 3, 0, 0, 1},     {4, 6, 7, 2, 0, 1},      {7, 5, 33, 3, 0.5, 2},
-                       {3, 150, 20, 2, -1, 1}, {6, 40, 130, 4, 0, 0.1}, {5, 64, 9, 0, 1000, 1}};
+const NormCase kNormCases[] = {{1, 1, 3, 0, 0, 1},      {4, 6, 7, 2, 0, 1},
+                               {7, 5, 33, 3, 0.5, 2},   {3, 150, 20, 2, -1, 1},
+                               {6, 40, 130, 4, 0, 0.1}, {5, 64, 9, 0, 1000, 1}};
 
 std::vector<float> draws(uint64_t seed, int64_t count, double center, double spread) {
   base::Stream stream(seed, base::Purpose::kInit);
@@ -34,7 +35,7 @@ std::vector<float> draws(uint64_t seed, int64_t count, double center, double spr
 // One norm with all its memory, run as exec does.
 class Trial {
  public:
-  Trial(const Case& c, Format format = Format::kF32)
+  Trial(const NormCase& c, Format format = Format::kF32)
       : plan(c.samples, c.pixels, c.channels, c.ghost),
         shape(c),
         each(static_cast<size_t>(plan.ghosts * c.channels)),
@@ -104,7 +105,7 @@ class Trial {
   }
 
   NormPlan plan;
-  Case shape;
+  NormCase shape;
   size_t each;
   std::vector<float> y, gy, gamma, beta, running_mean, running_variance, depth, statistics, grads;
   std::vector<std::byte> bytes;
@@ -156,7 +157,7 @@ TEST_P(Norm, watched_rows_give_the_same_bits) {
 
 TEST_P(Norm, statistics_are_those_of_each_ghost_batch) {
   base::ThreadPool pool(2);
-  for (const Case& c : kCases)
+  for (const NormCase& c : kNormCases)
     for (const Format format : {Format::kF32, Format::kBf16, Format::kF8e5}) {
       Trial t(c, format);
       const std::vector<float> mean_before = t.running_mean, variance_before = t.running_variance;
@@ -206,7 +207,7 @@ TEST_P(Norm, statistics_are_those_of_each_ghost_batch) {
 
 TEST_P(Norm, backward_is_the_derivative) {
   base::ThreadPool pool(2);
-  for (const Case& c : kCases) {
+  for (const NormCase& c : kNormCases) {
     if (c.center > 100) continue;  // the derivative there is as badly conditioned as the mean
     for (const Activation activation : {Activation::kNone, Activation::kSilu})
       for (const bool drops : {false, true}) {
@@ -263,7 +264,7 @@ TEST_P(Norm, backward_is_the_derivative) {
 
 TEST_P(Norm, rewritten_gradients_give_the_same_bits) {
   base::ThreadPool pool(2);
-  for (const Case& c : kCases) {
+  for (const NormCase& c : kNormCases) {
     Trial plain(c), rewritten(c);
     for (Trial* t : {&plain, &rewritten}) {
       t->grad.value.activation = Activation::kSilu;
@@ -278,7 +279,7 @@ TEST_P(Norm, rewritten_gradients_give_the_same_bits) {
 }
 
 TEST_P(Norm, same_bits_for_any_number_of_threads) {
-  for (const Case& c : kCases) {
+  for (const NormCase& c : kNormCases) {
     std::vector<std::vector<float>> first;
     for (const size_t threads : {1, 2, 3, 8}) {
       base::ThreadPool pool(threads);

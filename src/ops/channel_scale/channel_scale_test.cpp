@@ -6,17 +6,11 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "ops/drawn_floats.h"
 #include "simd/target_fixture.h"
 
 namespace tri::ops {
 namespace {
-
-std::vector<float> draws(uint64_t seed, int64_t count) {
-  base::Stream stream(seed, base::Purpose::kInit);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& v : values) v = 2.0f * stream.uniform() - 1.0f;
-  return values;
-}
 
 class ChannelScale : public simd::TargetTest {};
 
@@ -26,8 +20,9 @@ TEST_P(ChannelScale, gives_both_gradients_in_place_and_added) {
   for (const tensor::Shape& shape : {tensor::Shape{2, 3, 5}, tensor::Shape{40, 23, 41}}) {
     const RowTiles tiles(kSamples, shape);
     const int64_t count = kSamples * shape.elements(), pixels = shape.pixels();
-    const std::vector<float> x = draws(1, count), du = draws(2, count);
-    const std::vector<float> f = draws(3, kSamples * shape.c), there = draws(4, kSamples * shape.c);
+    const std::vector<float> x = drawn_floats(1, count), du = drawn_floats(2, count);
+    const std::vector<float> f = drawn_floats(3, kSamples * shape.c),
+                             there = drawn_floats(4, kSamples * shape.c);
     std::vector<double> df(there.begin(), there.end());
     std::vector<float> dx(du);
     for (size_t i = 0; i < du.size(); ++i) {

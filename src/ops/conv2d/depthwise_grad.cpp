@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/conv2d/depthwise_kernel.h"
 #include "ops/rows/counts.h"
@@ -11,7 +12,7 @@
 namespace tri::ops {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 // Enough that joining a unit's sums costs little beside making them.
 constexpr int64_t kUnitPositions = 256;

@@ -7,21 +7,23 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "ops/conv2d/conv_checks.h"
 #include "ops/conv2d/conv_ref.h"
 #include "ops/conv2d/depthwise_grad.h"
+#include "ops/drawn_floats.h"
 #include "simd/convert.h"
 #include "simd/target.h"
 
 namespace tri::ops {
 namespace {
 
-struct Case {
+struct DepthwiseCase {
   std::string name;
   Shape in;
   int64_t kernel_h, kernel_w, stride, padding, samples;
 };
 
-ConvGeometry geometry_of(const Case& c) {
+ConvGeometry geometry_of(const DepthwiseCase& c) {
   const auto extent = [&](int64_t in, int64_t k) {
     return (in + 2 * c.padding - k) / c.stride + 1;
   };
@@ -34,7 +36,7 @@ ConvGeometry geometry_of(const Case& c) {
 
 // Odd sizes on purpose: channels that fill no vector, maps smaller than the kernel, one sample,
 // maps too large for one strip or one channel tile, strides that jump over pixels.
-const std::vector<Case> kCases = {
+const std::vector<DepthwiseCase> kDepthwiseCases = {
     {"tiny_map", {1, 1, 33}, 3, 3, 1, 1, 13},   {"two", {2, 2, 19}, 5, 5, 1, 2, 7},
     {"k3s1", {9, 11, 21}, 3, 3, 1, 1, 4},       {"k3s2", {11, 12, 40}, 3, 3, 2, 1, 5},
     {"k5s1", {7, 13, 17}, 5, 5, 1, 2, 3},       {"k5s2", {14, 15, 16}, 5, 5, 2, 2, 4},
@@ -45,52 +47,17 @@ const std::vector<Case> kCases = {
     {"few_channels", {6, 6, 3}, 3, 3, 1, 1, 3},
 };
 
-std::vector<float> draws(uint64_t seed, int64_t count) {
-  base::Stream stream(seed, base::Purpose::kInit);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& v : values) v = 2.0f * stream.uniform() - 1.0f;
-  return values;
-}
-
-Stored stored(const void* data, Format format, const Shape& s) {
-  return {data, format, s.c, s.c, s.pixels()};
-}
-
-// Operands in [-1, 1]: K fused steps err by at most K half ulps of a partial sum below K; the
-// typical error is far smaller, 4 K eps covers every size here.
-double tolerance(int64_t products) { return 4.0 * static_cast<double>(products) * 0x1p-24; }
-
-void expect_near(const std::vector<double>& want, const std::vector<float>& got, double bound,
-                 const std::string& what) {
-  ASSERT_EQ(want.size(), got.size());
-  for (size_t i = 0; i < want.size(); ++i)
-    ASSERT_NEAR(want[i], double{got[i]}, bound) << what << " at " << i;
-}
-
-struct Keep final : GradConsumer {
-  explicit Keep(int64_t count) : grad(static_cast<size_t>(count), NAN), taken(grad.size(), 0) {}
-  void consume(size_t, int64_t begin, int64_t count, const float* from) noexcept override {
-    EXPECT_EQ(begin % 32, 0);
-    for (int64_t i = 0; i < count; ++i) {
-      grad[static_cast<size_t>(begin + i)] = from[i];
-      ++taken[static_cast<size_t>(begin + i)];
-    }
-  }
-  std::vector<float> grad;
-  std::vector<int> taken;
-};
-
-class DepthwiseTest : public testing::TestWithParam<Case> {
+class DepthwiseTest : public testing::TestWithParam<DepthwiseCase> {
  protected:
   DepthwiseTest() : g(geometry_of(GetParam())), n(GetParam().samples) {
-    x = draws(1, n * g.in.elements());
-    dy = draws(2, n * g.out.elements());
-    oihw = draws(3, g.out.c * g.taps());
-    bias = draws(4, g.out.c);
+    x = drawn_floats(1, n * g.in.elements());
+    dy = drawn_floats(2, n * g.out.elements());
+    oihw = drawn_floats(3, g.out.c * g.taps());
+    bias = drawn_floats(4, g.out.c);
     packed.resize(static_cast<size_t>(g.weight_count()));
     pack_weights(g, oihw.data(), packed.data());
-    x_source.stored = stored(x.data(), Format::kF32, g.in);
-    dy_source.grad = stored(dy.data(), Format::kF32, g.out);
+    x_source.stored = whole_tensor(x.data(), Format::kF32, g.in);
+    dy_source.grad = whole_tensor(dy.data(), Format::kF32, g.out);
   }
   std::vector<float> forward(base::ThreadPool& pool, const Source& src) {
     return forward(pool, src, {packed.data()});
@@ -150,11 +117,11 @@ TEST_P(DepthwiseTest, agrees_with_the_definition_on_every_target) {
   base::ThreadPool pool(2);
   for (const std::string_view target : simd::runnable_targets()) {
     ASSERT_TRUE(simd::force_target(target));
-    expect_near(y, forward(pool, x_source), tolerance(g.taps() + 1), "forward");
-    expect_near(dx, backward_data(pool), tolerance(g.taps()), "backward data");
+    expect_near(y, forward(pool, x_source), conv_tolerance(g.taps() + 1), "forward");
+    expect_near(dx, backward_data(pool), conv_tolerance(g.taps()), "backward data");
     std::vector<float> grad(oihw.size());
     unpack_weights(g, backward_weights(pool, 0, 0, n, nullptr).data(), grad.data());
-    expect_near(dw, grad, tolerance(n * g.out.pixels()), "backward weights");
+    expect_near(dw, grad, conv_tolerance(n * g.out.pixels()), "backward weights");
   }
   ASSERT_TRUE(simd::force_target("auto"));
 }
@@ -171,8 +138,9 @@ TEST_P(DepthwiseTest, same_bits_for_any_number_of_threads) {
   }
 }
 
-TEST_P(DepthwiseTest, a_joint_pass_has_the_bits_of_two) {
-  if (!DepthwiseGradPlan(g, n, 0).joins_data()) GTEST_SKIP() << "padding wider than half a kernel";
+class DepthwiseJointTest : public DepthwiseTest {};
+
+TEST_P(DepthwiseJointTest, a_joint_pass_has_the_bits_of_two) {
   base::ThreadPool pool(2);
   for (const bool accumulate : {false, true}) {
     std::vector<float> alone(x.size(), 0.25f), joined = alone;
@@ -185,9 +153,10 @@ TEST_P(DepthwiseTest, a_joint_pass_has_the_bits_of_two) {
   }
 }
 
-TEST_P(DepthwiseTest, micro_batches_cut_at_ghosts_give_the_bits_of_the_whole_batch) {
+class DepthwiseGhostTest : public DepthwiseTest {};
+
+TEST_P(DepthwiseGhostTest, micro_batches_cut_at_ghosts_give_the_bits_of_the_whole_batch) {
   base::ThreadPool pool(2);
-  if (n == 1) GTEST_SKIP() << "one ghost batch only";
   const int64_t ghost = (n + 2) / 3, first = ghost;
   const auto whole = backward_weights(pool, ghost, 0, n, nullptr);
   const auto part = backward_weights(pool, ghost, 0, first, nullptr);
@@ -209,8 +178,8 @@ TEST_P(DepthwiseTest, reads_any_format_as_if_it_had_been_rounded_before) {
     std::vector<std::byte> narrow_x, narrow_w;
     const auto rounded_x = round(x, narrow_x), rounded_w = round(packed, narrow_w);
     Source src, same;
-    src.stored = stored(narrow_x.data(), format, g.in);
-    same.stored = stored(rounded_x.data(), Format::kF32, g.in);
+    src.stored = whole_tensor(narrow_x.data(), format, g.in);
+    same.stored = whole_tensor(rounded_x.data(), Format::kF32, g.in);
     const Weights weights{narrow_w.data(), format, nullptr, Weights::Remainder::kNone, format};
     EXPECT_EQ(forward(pool, src, weights), forward(pool, same, {rounded_w.data()}))
         << numeric::spec(format).name;
@@ -256,15 +225,26 @@ TEST_P(DepthwiseTest, reads_and_writes_views_of_wider_tensors) {
 
 TEST_P(DepthwiseTest, accumulates_into_what_is_there) {
   base::ThreadPool pool(2);
-  const auto before = draws(5, n * g.in.elements());
+  const auto before = drawn_floats(5, n * g.in.elements());
   const auto dx = backward_data(pool);
   auto got = before;
   backward_data(pool, got, true);
   for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], before[i] + dx[i]) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(shapes, DepthwiseTest, testing::ValuesIn(kCases),
-                         [](const auto& shape) { return shape.param.name; });
+INSTANTIATE_TEST_SUITE_P(shapes, DepthwiseTest, testing::ValuesIn(kDepthwiseCases), kCaseName);
+// Padding wider than half a kernel asks for two passes.
+INSTANTIATE_TEST_SUITE_P(
+    shapes, DepthwiseJointTest,
+    testing::ValuesIn(those(kDepthwiseCases,
+                            [](const DepthwiseCase& c) {
+                              return DepthwiseGradPlan(geometry_of(c), c.samples, 0).joins_data();
+                            })),
+    kCaseName);
+INSTANTIATE_TEST_SUITE_P(
+    shapes, DepthwiseGhostTest,
+    testing::ValuesIn(those(kDepthwiseCases, [](const DepthwiseCase& c) { return c.samples > 1; })),
+    kCaseName);
 
 }  // namespace
 }  // namespace tri::ops

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
+
 namespace tri::ops {
 namespace {
 
@@ -9,7 +11,7 @@ struct Axis {
   int64_t dst, src, kernel, stride, padding;
 };
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 // Taps of destination `i` in the order of the panel: forward as they lie; backward from the last
 // tap to the first, so that the source index rises with the row of the transposed panel.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
+
 namespace tri::ops {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
 

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/conv2d/panel_weights.h"
 
 namespace tri::ops {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 // Gradients of a tile stay in L2 while the panels of weights stream past them; a few tiles to each
 // unit keep uneven cores busy. Whole sixes fill the register kernel.

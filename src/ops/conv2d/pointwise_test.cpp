@@ -7,44 +7,31 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "ops/conv2d/conv_checks.h"
 #include "ops/conv2d/gather_conv.h"
+#include "ops/drawn_floats.h"
 
 namespace tri::ops {
 namespace {
 
-std::vector<float> draws(uint64_t seed, int64_t count) {
-  base::Stream stream(seed, base::Purpose::kInit);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& v : values) v = 2.0f * stream.uniform() - 1.0f;
-  return values;
-}
-
-struct Keep final : GradConsumer {
-  explicit Keep(int64_t count) : grad(static_cast<size_t>(count)) {}
-  void consume(size_t, int64_t begin, int64_t count, const float* from) noexcept override {
-    std::copy_n(from, count, grad.begin() + begin);
-  }
-  std::vector<float> grad;
-};
-
 // Channels that fill panels and that do not, several samples or strips of one in a unit, one chunk
 // and many.
-struct Case {
+struct PointwiseCase {
   Shape in;
   int64_t out, samples;
 };
-const std::vector<Case> kCases = {{{1, 1, 37}, 10, 5},   {{7, 7, 24}, 40, 13},
-                                  {{6, 5, 17}, 150, 4},  {{12, 11, 32}, 144, 9},
-                                  {{40, 37, 16}, 96, 3}, {{3, 3, 160}, 320, 30}};
+const std::vector<PointwiseCase> kPointwiseCases = {{{1, 1, 37}, 10, 5},   {{7, 7, 24}, 40, 13},
+                                                    {{6, 5, 17}, 150, 4},  {{12, 11, 32}, 144, 9},
+                                                    {{40, 37, 16}, 96, 3}, {{3, 3, 160}, 320, 30}};
 
-class PointwiseTest : public testing::TestWithParam<Case> {
+class PointwiseTest : public testing::TestWithParam<PointwiseCase> {
  protected:
   PointwiseTest() : n(GetParam().samples) {
     const Shape in = GetParam().in;
     g = {in, {in.h, in.w, GetParam().out}, 1, 1, 1, 1, 0, 0, 1};
-    x = draws(1, n * g.in.elements());
-    dy = draws(2, n * g.out.elements());
-    const auto oihw = draws(3, g.out.c * g.in.c);
+    x = drawn_floats(1, n * g.in.elements());
+    dy = drawn_floats(2, n * g.out.elements());
+    const auto oihw = drawn_floats(3, g.out.c * g.in.c);
     panels.resize(static_cast<size_t>(g.weight_count()));
     pack_weights(g, oihw.data(), panels.data());
     source.stored = {x.data(), Format::kF32, g.in.c, g.in.c, g.in.pixels()};
@@ -93,7 +80,7 @@ TEST_P(PointwiseTest, a_joint_pass_has_the_bits_of_two) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(shapes, PointwiseTest, testing::ValuesIn(kCases));
+INSTANTIATE_TEST_SUITE_P(shapes, PointwiseTest, testing::ValuesIn(kPointwiseCases));
 
 TEST(pointwise_choice, takes_1x1_of_stride_1_in_one_group) {
   ConvGeometry g{{4, 4, 8}, {4, 4, 8}, 1, 1, 1, 1, 0, 0, 1};

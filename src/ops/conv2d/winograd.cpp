@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/conv2d/panel_weights.h"
 #include "ops/conv2d/winograd_kernel.h"
@@ -10,7 +11,7 @@
 namespace tri::ops {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 
 // Transformed sources of a tile: a quarter of a 512 KiB L2, beside the weights of a panel.
 constexpr int64_t kTileFloats = 32 * 1024;

@@ -10,36 +10,30 @@
 #include "base/philox.h"
 #include "ops/conv2d/conv_ref.h"
 #include "ops/conv2d/gather_conv.h"
+#include "ops/drawn_floats.h"
 #include "simd/convert.h"
 #include "simd/target.h"
 
 namespace tri::ops {
 namespace {
 
-struct Case {
+struct WinogradCase {
   std::string name;
   Shape in;
   int64_t out, padding, samples;
 };
 
 // Odd maps end in half a patch, odd channels in part of a panel.
-const std::vector<Case> kCases = {
+const std::vector<WinogradCase> kWinogradCases = {
     {"even", {8, 8, 32}, 32, 1, 3},       {"odd_map", {9, 11, 33}, 51, 1, 4},
     {"unpadded", {10, 11, 40}, 32, 0, 2}, {"wide_padding", {8, 9, 32}, 49, 2, 2},
     {"wide", {8, 39, 36}, 34, 1, 1},      {"many", {8, 8, 34}, 32, 1, 23},
     {"strips", {31, 33, 64}, 32, 1, 1},   {"small", {4, 5, 16}, 17, 1, 9},
 };
 
-ConvGeometry geometry_of(const Case& c) {
+ConvGeometry geometry_of(const WinogradCase& c) {
   const int64_t shrink = 2 * c.padding - 2;
   return {c.in, {c.in.h + shrink, c.in.w + shrink, c.out}, 3, 3, 1, 1, c.padding, c.padding, 1};
-}
-
-std::vector<float> draws(uint64_t seed, int64_t count) {
-  base::Stream stream(seed, base::Purpose::kInit);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& v : values) v = 2.0f * stream.uniform() - 1.0f;
-  return values;
 }
 
 // Note [Error of Winograd]. Every result is A^T [sum over C channels of (G g G^T)(B^T d B)] A. Each
@@ -112,13 +106,13 @@ std::vector<double> bounds(const Problem& p) {
   return out;
 }
 
-class WinogradTest : public testing::TestWithParam<Case> {
+class WinogradTest : public testing::TestWithParam<WinogradCase> {
  protected:
   WinogradTest() : g(geometry_of(GetParam())), n(GetParam().samples) {
-    x = draws(1, n * g.in.elements());
-    dy = draws(2, n * g.out.elements());
-    oihw = draws(3, g.out.c * g.in.c * g.taps());
-    bias = draws(4, g.out.c);
+    x = drawn_floats(1, n * g.in.elements());
+    dy = drawn_floats(2, n * g.out.elements());
+    oihw = drawn_floats(3, g.out.c * g.in.c * g.taps());
+    bias = drawn_floats(4, g.out.c);
     bias.resize(bias.size() + 2 * kPanel);
     panels.resize(static_cast<size_t>(g.weight_count()));
     pack_weights(g, oihw.data(), panels.data());
@@ -212,7 +206,7 @@ TEST_P(WinogradTest, reads_any_format_and_adds_to_what_is_there) {
   for (size_t i = 0; i < dx.size(); ++i) ASSERT_EQ(more[i], 1.0f + dx[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(shapes, WinogradTest, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(shapes, WinogradTest, testing::ValuesIn(kWinogradCases),
                          [](const auto& test) { return test.param.name; });
 
 TEST(winograd_choice, takes_3x3_of_stride_1_on_maps_from_8x8_with_32_channels) {

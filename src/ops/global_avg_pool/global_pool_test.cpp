@@ -11,18 +11,18 @@
 namespace tri::ops {
 namespace {
 
-struct Case {
+struct GlobalPoolCase {
   std::string name;
   Shape in;
   int64_t samples;
 };
-const std::vector<Case> kCases = {{"vector", {1, 1, 37}, 3},
-                                  {"seven", {7, 7, 130}, 2},
-                                  {"odd", {3, 5, 5}, 4},
-                                  {"long_row", {2, 900, 70}, 1},
-                                  {"high", {60, 9, 64}, 2}};
+const std::vector<GlobalPoolCase> kGlobalPoolCases = {{"vector", {1, 1, 37}, 3},
+                                                      {"seven", {7, 7, 130}, 2},
+                                                      {"odd", {3, 5, 5}, 4},
+                                                      {"long_row", {2, 900, 70}, 1},
+                                                      {"high", {60, 9, 64}, 2}};
 
-class GlobalPoolTest : public testing::TestWithParam<Case> {
+class GlobalPoolTest : public testing::TestWithParam<GlobalPoolCase> {
  protected:
   GlobalPoolTest() : in(GetParam().in), n(GetParam().samples) {
     x = pool_draws(1, n * in.elements());
@@ -107,7 +107,7 @@ TEST_P(GlobalPoolTest, reads_narrow_formats_through_the_transform) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(shapes, GlobalPoolTest, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(shapes, GlobalPoolTest, testing::ValuesIn(kGlobalPoolCases),
                          [](const auto& shape) { return shape.param.name; });
 
 }  // namespace

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "ops/window/row_ring.h"
 
 namespace tri::ops {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::ceil_div;
 int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -ceil_div(-a, b); }
 
 // Most of a 512 KiB L2; the streams to and from memory pass through the rest. Whole rows of all
