@@ -39,7 +39,8 @@ void decode_rows(const Stored& s, const RowRange& range, int64_t row, int64_t ro
     return transform_rows({}, {at(s, range, row), s.format, s.row_stride, 1.0f / s.scale}, dst,
                           dst_stride, count, each);
   for (int64_t i = 0; i < count; ++i)
-    simd::decode(s.format, at(s, range, row + i), dst + i * dst_stride, static_cast<size_t>(each));
+    simd::decode_scaled(s.format, at(s, range, row + i), dst + i * dst_stride,
+                        static_cast<size_t>(each), 1.0f / s.scale);
 }
 
 StoreCounts encode_rows(const Sink& sink, const RowRange& range, int64_t row, int64_t rows,
