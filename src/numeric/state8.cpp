@@ -26,19 +26,18 @@ uint16_t encode_first_moment(const float* src, size_t n, int8_t* codes) noexcept
   uint32_t largest = 0;
   for (size_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(src[i]));
   const uint16_t scale = state_scale(largest);
+  const float inverse = scale_divides(scale) ? inverse_scale(scale) : 0.0f;
   for (size_t i = 0; i < n; ++i) {
-    const float y = scale_divides(scale) ? src[i] / widen(scale) : 0.0f;
-    const float companded = (y + y) / (1.0f + std::fabs(y));
-    codes[i] = static_cast<int8_t>(nearest(companded * 127.0f));
+    const float y = scale_divides(scale) ? src[i] * inverse : 0.0f;
+    codes[i] = static_cast<int8_t>(nearest(y * 254.0f / (1.0f + std::fabs(y))));
   }
   return scale;
 }
 
 void decode_first_moment(const int8_t* codes, uint16_t scale, size_t n, float* dst) noexcept {
-  constexpr float kStep = 1.0f / 127.0f;
   for (size_t i = 0; i < n; ++i) {
-    const float companded = static_cast<float>(codes[i]) * kStep;
-    dst[i] = companded / (2.0f - std::fabs(companded)) * widen(scale);
+    const auto code = static_cast<float>(codes[i]);
+    dst[i] = code / (254.0f - std::fabs(code)) * widen(scale);
   }
 }
 
@@ -47,8 +46,9 @@ uint16_t encode_second_moment(const float* src, size_t n, uint8_t* codes) noexce
   uint32_t largest = 0;
   for (size_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(std::sqrt(src[i])));
   const uint16_t scale = state_scale(largest);
+  const float inverse = scale_divides(scale) ? inverse_scale(scale) : 0.0f;
   for (size_t i = 0; i < n; ++i) {
-    const float y = scale_divides(scale) ? std::sqrt(src[i]) / widen(scale) : 0.0f;
+    const float y = scale_divides(scale) ? std::sqrt(src[i]) * inverse : 0.0f;
     const float least = y > 0.0f ? 1.0f : 0.0f;
     codes[i] = static_cast<uint8_t>(std::max(nearest(y * 255.0f), least));
   }

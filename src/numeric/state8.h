@@ -6,12 +6,15 @@
 // that no value exceeds it; bf16 rather than fp16, whose range ends at 6e-8 while gradients do not.
 //   first moment   y = x / scale in [-1, 1], companded by 2y / (1 + |y|), times 127: fine steps
 //                  near zero, where most values are. Error at most scale / 500 there, scale / 126
-//                  at the ends.
+//                  at the ends. Back: c / (254 - |c|) times the scale.
 //   second moment  y = sqrt(v) / scale in [0, 1], times 255. A value above zero keeps a code above
 //                  zero: a zero here would divide the first moment by epsilon alone. Error of
 //                  sqrt(v) at most scale / 509, and scale / 255 below the first code.
+// Divisions by the scale are products with its rounded inverse; scales below the normal numbers,
+// whose inverse would be infinite, are zero, and so are their groups.
 // A group with a value that is not finite gets kPoisonedScale and decodes to NaN throughout.
 // Only exactly rounded operations are used, none fused: simd/state8-inl.h gives the same bits.
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,11 +34,17 @@ void decode_second_moment(const uint8_t* codes, uint16_t scale, size_t n, float*
 // The scale for a group whose largest magnitude has these fp32 bits.
 constexpr uint16_t state_scale(uint32_t largest) {
   if (largest >= 0x7f800000) return kPoisonedScale;
+  if (largest < 0x00800000) return 0;
   const uint32_t up = (largest + 0xffff) >> 16;
   return static_cast<uint16_t>(up < 0x7f80 ? up : 0x7f7f);
 }
 
-// Otherwise all codes are zero, and there is nothing to divide by.
+// Otherwise all codes are zero, and there is no inverse.
 constexpr bool scale_divides(uint16_t scale) { return scale != 0 && scale != kPoisonedScale; }
+
+// REQUIRES: scale_divides(scale).
+constexpr float inverse_scale(uint16_t scale) {
+  return 1.0f / std::bit_cast<float>(uint32_t{scale} << 16);
+}
 
 }  // namespace tri::numeric

@@ -1,6 +1,6 @@
 // Room: optim. Weights and moments of every storage form as fp32, compiled per SIMD target: by
-// vector, and by block. A block that is stored as fp32 is opened in place; any other is decoded to
-// a scratch of kBlock floats and closed into its form. forms_ref.h is the same in scalars.
+// vector, and by run. A run that is stored as fp32 is opened in place; any other is decoded to a
+// scratch of kRun floats and closed into its form. forms_ref.h is the same in scalars.
 #include <type_traits>
 
 #include "hwy/highway.h"
@@ -30,6 +30,11 @@ using numeric::SplitScheme;
 using Lanes32 = hn::CappedTag<float, 16>;
 static_assert(kBlock == numeric::kStateGroup);
 
+// Elements of a run: as many blocks as are opened, stepped and closed together, stage by stage. The
+// way of a block's largest value through the lanes to its scale and back is long; those of several
+// blocks overlap.
+inline constexpr size_t kRun = 8 * kBlock;
+
 template <WeightForm F>
 inline constexpr bool kIsSplit =
     F == WeightForm::kBf16x16 || F == WeightForm::kBf16x8 || F == WeightForm::kF16x8;
@@ -52,9 +57,9 @@ HWY_INLINE auto* low_part(const ParamStorage& storage) {
   return reinterpret_cast<sv::Extra<kScheme<F>>*>(storage.remainder);
 }
 
-// Calls visit with the form as a constant. A branch per block, always predicted: the loop compiled
+// Calls visit with the form as a constant. A branch per run, always predicted: the loop compiled
 // for each of the 18 pairs of forms was six times the code and no faster on the narrow ones, as the
-// vectors of a block overlap better stage by stage than in one long chain each.
+// vectors of a run overlap better stage by stage than in one long chain each.
 template <class Visit>
 HWY_INLINE auto by_form(WeightForm form, const Visit& visit) {
   switch (form) {
@@ -134,23 +139,23 @@ HWY_INLINE void store_n_weights(D d, hn::Vec<D> w, const ParamStorage& storage, 
 }
 
 template <class D>
-HWY_INLINE void store_bf16_stochastic(D d, const float* HWY_RESTRICT block, NoiseKey key,
+HWY_INLINE void store_bf16_stochastic(D d, const float* HWY_RESTRICT run, size_t n, NoiseKey key,
                                       std::byte* part, size_t at) {
   const hn::RebindToUnsigned<D> du;
-  for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
     const auto random = sv::noise(du, key, static_cast<uint32_t>(at + i));
-    sv::store_stochastic<Format::kBf16>(d, hn::Load(d, block + i), random, part, at + i);
+    sv::store_stochastic<Format::kBf16>(d, hn::Load(d, run + i), random, part, at + i);
   }
 }
 
 template <WeightForm F>
-HWY_INLINE float* open_weights_as(const ParamStorage& storage, size_t at,
+HWY_INLINE float* open_weights_as(const ParamStorage& storage, size_t at, size_t n,
                                   float* HWY_RESTRICT scratch) {
   if constexpr (!kIsSplit<F> && kMain<F> == Format::kF32) {
     return reinterpret_cast<float*>(storage.main) + at;
   } else {
     const Lanes32 d;
-    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+    for (size_t i = 0; i < n; i += hn::Lanes(d)) {
       hn::Store(load_weights<F>(d, storage, at + i), d, scratch + i);
     }
     return scratch;
@@ -158,91 +163,101 @@ HWY_INLINE float* open_weights_as(const ParamStorage& storage, size_t at,
 }
 
 template <WeightForm F>
-HWY_INLINE void close_weights_as(const ParamStorage& storage, size_t at,
-                                 const float* HWY_RESTRICT block, const NoiseKeys& keys) {
+HWY_INLINE void close_weights_as(const ParamStorage& storage, size_t at, size_t n,
+                                 const float* HWY_RESTRICT run, const NoiseKeys& keys) {
   const Lanes32 d;
   if constexpr (F == WeightForm::kBf16Stochastic) {
-    store_bf16_stochastic(d, block, keys.weights, storage.main, at);
+    store_bf16_stochastic(d, run, n, keys.weights, storage.main, at);
   } else if constexpr (F != WeightForm::kF32) {
-    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
-      store_weights<F>(d, hn::Load(d, block + i), storage, at + i);
+    for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+      store_weights<F>(d, hn::Load(d, run + i), storage, at + i);
     }
   }
 }
 
 enum class Moment { kFirst, kSecond };
 
-HWY_INLINE uint16_t& scale_of(std::byte* scales, size_t at) {
-  return reinterpret_cast<uint16_t*>(scales)[at / kBlock];
+HWY_INLINE uint16_t* scales_at(std::byte* scales, size_t at) {
+  return reinterpret_cast<uint16_t*>(scales) + at / kBlock;
 }
 
 template <StateForm F, Moment M>
-HWY_INLINE float* open_moment_as(const ParamStorage& storage, size_t at,
+HWY_INLINE float* open_moment_as(const ParamStorage& storage, size_t at, size_t n,
                                  float* HWY_RESTRICT scratch) {
   const Lanes32 d;
   std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
   std::byte* const scales = M == Moment::kFirst ? storage.first_scale : storage.second_scale;
   if (part == nullptr) {
-    for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) hn::Store(hn::Zero(d), d, scratch + i);
+    for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::Store(hn::Zero(d), d, scratch + i);
     return scratch;
   }
   if constexpr (F == StateForm::kF32) return reinterpret_cast<float*>(part) + at;
-  for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
-    if constexpr (F == StateForm::kBf16) {
+  if constexpr (F == StateForm::kBf16) {
+    for (size_t i = 0; i < n; i += hn::Lanes(d))
       hn::Store(sv::load_as_f32<Format::kBf16>(d, part, at + i), d, scratch + i);
-    } else if constexpr (M == Moment::kFirst) {
-      const auto* codes = reinterpret_cast<const int8_t*>(part);
-      hn::Store(sv::load_first_moment(d, codes, scale_of(scales, at), at + i), d, scratch + i);
-    } else {
-      const auto* codes = reinterpret_cast<const uint8_t*>(part);
-      hn::Store(sv::load_second_moment(d, codes, scale_of(scales, at), at + i), d, scratch + i);
+  }
+  if constexpr (F == StateForm::kInt8) {
+    const uint16_t* scale = scales_at(scales, at);
+    for (size_t block = 0; block < n; block += kBlock, ++scale) {
+      for (size_t i = block; i < block + kBlock; i += hn::Lanes(d)) {
+        if constexpr (M == Moment::kFirst) {
+          const auto* codes = reinterpret_cast<const int8_t*>(part);
+          hn::Store(sv::load_first_moment(d, codes, *scale, at + i), d, scratch + i);
+        } else {
+          const auto* codes = reinterpret_cast<const uint8_t*>(part);
+          hn::Store(sv::load_second_moment(d, codes, *scale, at + i), d, scratch + i);
+        }
+      }
     }
   }
   return scratch;
 }
 
+// `roots`: of a second moment.
 template <StateForm F, Moment M>
-HWY_INLINE void close_moment_as(const ParamStorage& storage, size_t at,
-                                const float* HWY_RESTRICT block, const NoiseKeys& keys) {
+HWY_INLINE void close_moment_as(const ParamStorage& storage, size_t at, size_t n,
+                                const float* HWY_RESTRICT run, const float* HWY_RESTRICT roots,
+                                const NoiseKeys& keys) {
   const Lanes32 d;
   std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
   std::byte* const scales = M == Moment::kFirst ? storage.first_scale : storage.second_scale;
   if (part == nullptr) return;
   if constexpr (F == StateForm::kBf16) {
-    store_bf16_stochastic(d, block, M == Moment::kFirst ? keys.first : keys.second, part, at);
+    store_bf16_stochastic(d, run, n, M == Moment::kFirst ? keys.first : keys.second, part, at);
   } else if constexpr (F == StateForm::kInt8 && M == Moment::kFirst) {
     auto* codes = reinterpret_cast<int8_t*>(part) + at;
-    scale_of(scales, at) = sv::store_first_moment(d, block, codes);
+    sv::store_first_moments(d, run, n / kBlock, codes, scales_at(scales, at));
   } else if constexpr (F == StateForm::kInt8) {
     auto* codes = reinterpret_cast<uint8_t*>(part) + at;
-    scale_of(scales, at) = sv::store_second_moment(d, block, codes);
+    sv::store_second_moments(d, roots, n / kBlock, codes, scales_at(scales, at));
   }
 }
 
-HWY_INLINE float* open_weights(const ParamStorage& storage, size_t at, float* scratch) {
+HWY_INLINE float* open_weights(const ParamStorage& storage, size_t at, size_t n, float* scratch) {
   return by_form(storage.weight_form, [&](auto form) HWY_ATTR {
-    return open_weights_as<form.value>(storage, at, scratch);
+    return open_weights_as<form.value>(storage, at, n, scratch);
   });
 }
 
-HWY_INLINE void close_weights(const ParamStorage& storage, size_t at, const float* block,
+HWY_INLINE void close_weights(const ParamStorage& storage, size_t at, size_t n, const float* run,
                               const NoiseKeys& keys) {
   by_form(storage.weight_form,
-          [&](auto form) HWY_ATTR { close_weights_as<form.value>(storage, at, block, keys); });
+          [&](auto form) HWY_ATTR { close_weights_as<form.value>(storage, at, n, run, keys); });
 }
 
 template <Moment M>
-HWY_INLINE float* open_moment(const ParamStorage& storage, size_t at, float* scratch) {
+HWY_INLINE float* open_moment(const ParamStorage& storage, size_t at, size_t n, float* scratch) {
   return by_form(storage.state_form, [&](auto form) HWY_ATTR {
-    return open_moment_as<form.value, M>(storage, at, scratch);
+    return open_moment_as<form.value, M>(storage, at, n, scratch);
   });
 }
 
 template <Moment M>
-HWY_INLINE void close_moment(const ParamStorage& storage, size_t at, const float* block,
-                             const NoiseKeys& keys) {
-  by_form(storage.state_form,
-          [&](auto form) HWY_ATTR { close_moment_as<form.value, M>(storage, at, block, keys); });
+HWY_INLINE void close_moment(const ParamStorage& storage, size_t at, size_t n, const float* run,
+                             const float* roots, const NoiseKeys& keys) {
+  by_form(storage.state_form, [&](auto form) HWY_ATTR {
+    close_moment_as<form.value, M>(storage, at, n, run, roots, keys);
+  });
 }
 
 }  // namespace

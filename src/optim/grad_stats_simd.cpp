@@ -10,24 +10,15 @@ namespace tri::optim::HWY_NAMESPACE {
 namespace {
 
 GradStats stats_of(const float* values, size_t count) {
-  const Lanes32 d;
   const Coefficients coefficients;
   const ParamStorage storage;
   const Task task{coefficients, storage, 0, count, values, Noise{}};
-  Gradient grad;
-  Chains chains;
-  auto largest = grad.largest;
-  GradStats stats;
-  for (size_t offset = 0; offset < count; offset += kBlock) {
-    grad.open(task, offset, 1.0f);
-    add_block(grad.values, chains.sum, chains.squares);
-    largest = hn::Max(largest, grad.largest);
-    stats.nonfinite += grad.nonfinite;
-  }
-  stats.sum = join(chains.sum);
-  stats.sum_squares = join(chains.squares);
-  stats.max_abs = hn::GetLane(hn::MaxOfLanes(d, hn::BitCast(d, largest)));
-  return stats;
+  Stats stats;
+  const auto seen = [&](const float* some, size_t n, Largest largest)
+                        TRI_INLINE { stats.add(some, n, largest); };
+  const auto step = [](size_t, const float*, size_t) TRI_INLINE {};
+  const size_t nonfinite = for_each_run(task, 1.0f, seen, step);
+  return stats.total(nonfinite);
 }
 
 }  // namespace

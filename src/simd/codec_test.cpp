@@ -49,7 +49,8 @@ void split_any(SplitScheme scheme, const float* src, uint16_t* high, void* low, 
 
 uint16_t first_moment_group(const float* src, int8_t* codes, float* back) {
   const hn::ScalableTag<float> df;
-  const uint16_t scale = store_first_moment(df, src, codes);
+  uint16_t scale;
+  store_first_moments(df, src, 1, codes, &scale);
   for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
     hn::StoreU(load_first_moment(df, codes, scale, i), df, back + i);
   }
@@ -58,7 +59,10 @@ uint16_t first_moment_group(const float* src, int8_t* codes, float* back) {
 
 uint16_t second_moment_group(const float* src, uint8_t* codes, float* back) {
   const hn::ScalableTag<float> df;
-  const uint16_t scale = store_second_moment(df, src, codes);
+  float roots[numeric::kStateGroup];
+  for (size_t i = 0; i < numeric::kStateGroup; ++i) roots[i] = std::sqrt(src[i]);
+  uint16_t scale;
+  store_second_moments(df, roots, 1, codes, &scale);
   for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
     hn::StoreU(load_second_moment(df, codes, scale, i), df, back + i);
   }

@@ -1,7 +1,8 @@
 // Room: simd. The 8-bit optimizer state of numeric/state8.h in vectors, with the same bits, for
 // whole groups of numeric::kStateGroup values; a short last group goes through a buffer of zeros.
-// Decoding is by vector, so an update needs no buffer of fp32 moments; encoding must see the whole
-// group for its scale, so it takes the group from memory.
+// Decoding is by vector; encoding must see a whole group for its scale, so it takes groups from
+// memory, several at a time: the scales of all come first, because the way from a group's vectors
+// to its scale is long but can overlap with that of the next.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,8 +34,7 @@ HWY_INLINE hn::Vec<DF> load_first_moment(DF df, const int8_t* codes, uint16_t sc
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<int8_t, DF> d8;
   const auto code = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, codes + index)));
-  const auto companded = hn::Mul(code, hn::Set(df, 1.0f / 127.0f));
-  const auto y = hn::Div(companded, hn::Sub(hn::Set(df, 2.0f), hn::Abs(companded)));
+  const auto y = hn::Div(code, hn::Sub(hn::Set(df, 254.0f), hn::Abs(code)));
   return hn::Mul(y, state_scale_lanes(df, scale));
 }
 
@@ -49,14 +49,6 @@ HWY_INLINE hn::Vec<DF> load_second_moment(DF df, const uint8_t* codes, uint16_t 
   return hn::Mul(root, root);
 }
 
-// Scale of a group whose magnitudes were folded into `largest`, as fp32 bits, lane by lane.
-template <class DF>
-HWY_INLINE uint16_t group_scale(DF df, hn::Vec<hn::RebindToSigned<DF>> largest) {
-  const hn::RebindToSigned<DF> di;
-  (void)df;
-  return numeric::state_scale(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest))));
-}
-
 // To the nearest integer, as int32 lanes; see nearest() in numeric/state8.cpp.
 template <class DF>
 HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> nearest_int(DF df, hn::Vec<DF> x) {
@@ -65,52 +57,64 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> nearest_int(DF df, hn::Vec<DF> x) {
   return hn::Sub(hn::BitCast(di, hn::Add(x, magic)), hn::BitCast(di, magic));
 }
 
-// Encodes src[0 .. 32) and returns the scale.
+// The scale of each group from src on, by its largest magnitude.
 template <class DF>
-HWY_INLINE uint16_t store_first_moment(DF df, const float* src, int8_t* codes) {
+HWY_INLINE void group_scales(DF df, const float* HWY_RESTRICT src, size_t groups,
+                             uint16_t* HWY_RESTRICT scales) {
   const hn::RebindToSigned<DF> di;
-  const hn::Rebind<int8_t, DF> d8;
-  auto largest = hn::Zero(di);
-  for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
-    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(df, src + i))));
+  for (size_t g = 0; g < groups; ++g, src += numeric::kStateGroup) {
+    auto largest = hn::Zero(di);
+    for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df))
+      largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(df, src + i))));
+    scales[g] =
+        numeric::state_scale(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest))));
   }
-  const uint16_t scale = group_scale(df, largest);
-  if (!numeric::scale_divides(scale)) {
-    std::memset(codes, 0, numeric::kStateGroup);
-    return scale;
-  }
-  const auto divisor = state_scale_lanes(df, scale);
-  for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
-    const auto y = hn::Div(hn::LoadU(df, src + i), divisor);
-    const auto companded = hn::Div(hn::Add(y, y), hn::Add(hn::Set(df, 1.0f), hn::Abs(y)));
-    const auto code = nearest_int(df, hn::Mul(companded, hn::Set(df, 127.0f)));
-    hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
-  }
-  return scale;
 }
 
+// Encodes `groups` groups.
 template <class DF>
-HWY_INLINE uint16_t store_second_moment(DF df, const float* src, uint8_t* codes) {
+HWY_INLINE void store_first_moments(DF df, const float* HWY_RESTRICT src, size_t groups,
+                                    int8_t* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales) {
+  const hn::Rebind<int8_t, DF> d8;
+  group_scales(df, src, groups, scales);
+  for (size_t g = 0; g < groups; ++g) {
+    const size_t at = g * numeric::kStateGroup;
+    if (!numeric::scale_divides(scales[g])) {
+      std::memset(codes + at, 0, numeric::kStateGroup);
+      continue;
+    }
+    const auto inverse = hn::Set(df, numeric::inverse_scale(scales[g]));
+    for (size_t i = at; i < at + numeric::kStateGroup; i += hn::Lanes(df)) {
+      const auto y = hn::Mul(hn::LoadU(df, src + i), inverse);
+      const auto companded =
+          hn::Div(hn::Mul(y, hn::Set(df, 254.0f)), hn::Add(hn::Set(df, 1.0f), hn::Abs(y)));
+      hn::StoreU(hn::DemoteTo(d8, nearest_int(df, companded)), d8, codes + i);
+    }
+  }
+}
+
+// From the square roots of the moments.
+template <class DF>
+HWY_INLINE void store_second_moments(DF df, const float* HWY_RESTRICT roots, size_t groups,
+                                     uint8_t* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales) {
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<uint8_t, DF> d8;
-  auto largest = hn::Zero(di);
-  for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
-    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::Sqrt(hn::LoadU(df, src + i)))));
+  group_scales(df, roots, groups, scales);
+  for (size_t g = 0; g < groups; ++g) {
+    const size_t at = g * numeric::kStateGroup;
+    if (!numeric::scale_divides(scales[g])) {
+      std::memset(codes + at, 0, numeric::kStateGroup);
+      continue;
+    }
+    const auto inverse = hn::Set(df, numeric::inverse_scale(scales[g]));
+    for (size_t i = at; i < at + numeric::kStateGroup; i += hn::Lanes(df)) {
+      const auto y = hn::Mul(hn::LoadU(df, roots + i), inverse);
+      const auto code = nearest_int(df, hn::Mul(y, hn::Set(df, 255.0f)));
+      const auto positive = hn::VecFromMask(di, hn::RebindMask(di, hn::Gt(y, hn::Zero(df))));
+      const auto least = hn::And(positive, hn::Set(di, 1));
+      hn::StoreU(hn::DemoteTo(d8, hn::Max(code, least)), d8, codes + i);
+    }
   }
-  const uint16_t scale = group_scale(df, largest);
-  if (!numeric::scale_divides(scale)) {
-    std::memset(codes, 0, numeric::kStateGroup);
-    return scale;
-  }
-  const auto divisor = state_scale_lanes(df, scale);
-  for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
-    const auto y = hn::Div(hn::Sqrt(hn::LoadU(df, src + i)), divisor);
-    const auto code = nearest_int(df, hn::Mul(y, hn::Set(df, 255.0f)));
-    const auto positive = hn::VecFromMask(di, hn::RebindMask(di, hn::Gt(y, hn::Zero(df))));
-    const auto least = hn::And(positive, hn::Set(di, 1));
-    hn::StoreU(hn::DemoteTo(d8, hn::Max(code, least)), d8, codes + i);
-  }
-  return scale;
 }
 
 }  // namespace tri::simd::HWY_NAMESPACE

@@ -13,12 +13,13 @@ struct Adam {
   static constexpr size_t kMoments = 2;
 
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE void step(D d, const Coefficients& c, V g, V& w, V& m, V& v) {
+  static HWY_INLINE void step(D d, const Coefficients& c, V g, V& w, V& m, V& v, V& root) {
     g = hn::Add(g, hn::Mul(hn::Set(d, c.l2), w));
     m = hn::Add(hn::Mul(hn::Set(d, c.beta1), m), hn::Mul(hn::Set(d, c.fresh1), g));
     v = hn::Add(hn::Mul(hn::Set(d, c.beta2), v), hn::Mul(hn::Mul(hn::Set(d, c.fresh2), g), g));
-    const auto root = hn::Add(hn::Mul(hn::Sqrt(v), hn::Set(d, c.root_scale)), hn::Set(d, c.eps));
-    w = hn::Sub(hn::Mul(w, hn::Set(d, c.keep)), hn::Div(hn::Mul(hn::Set(d, c.rate), m), root));
+    root = hn::Sqrt(v);
+    const auto divisor = hn::Add(hn::Mul(root, hn::Set(d, c.root_scale)), hn::Set(d, c.eps));
+    w = hn::Sub(hn::Mul(w, hn::Set(d, c.keep)), hn::Div(hn::Mul(hn::Set(d, c.rate), m), divisor));
   }
 
   template <class D, class V = hn::Vec<D>>

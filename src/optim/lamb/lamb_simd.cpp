@@ -14,23 +14,25 @@ struct Lamb {
 
   // New moments, and r of the old weight.
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V advance(D d, const Coefficients& c, V g, V w, V& m, V& v) {
+  static HWY_INLINE V advance(D d, const Coefficients& c, V g, V w, V& m, V& v, V& root) {
     m = hn::Add(hn::Mul(hn::Set(d, c.beta1), m), hn::Mul(hn::Set(d, c.fresh1), g));
     v = hn::Add(hn::Mul(hn::Set(d, c.beta2), v), hn::Mul(hn::Mul(hn::Set(d, c.fresh2), g), g));
-    const auto root = hn::Add(hn::Mul(hn::Sqrt(v), hn::Set(d, c.root_scale)), hn::Set(d, c.eps));
-    const auto adam = hn::Div(hn::Mul(hn::Set(d, c.mean_scale), m), root);
+    root = hn::Sqrt(v);
+    const auto divisor = hn::Add(hn::Mul(root, hn::Set(d, c.root_scale)), hn::Set(d, c.eps));
+    const auto adam = hn::Div(hn::Mul(hn::Set(d, c.mean_scale), m), divisor);
     return hn::Add(adam, hn::Mul(hn::Set(d, c.decay), w));
   }
 
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE void step(D d, const Coefficients& c, V g, V& w, V& m, V& v) {
-    const auto r = advance(d, c, g, w, m, v);
+  static HWY_INLINE void step(D d, const Coefficients& c, V g, V& w, V& m, V& v, V& root) {
+    const auto r = advance(d, c, g, w, m, v, root);
     w = hn::Sub(w, hn::Mul(hn::Set(d, c.rate * c.trust), r));
   }
 
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V direction(D d, const Coefficients& c, V g, V w, V m, V v) {
-    return advance(d, c, g, w, m, v);
+    V root;
+    return advance(d, c, g, w, m, v, root);
   }
 };
 

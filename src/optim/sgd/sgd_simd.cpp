@@ -14,7 +14,7 @@ struct Sgd {
 
   // Mul and Add apart, never fused: targets without FMA must agree.
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE void step(D d, const Coefficients& c, V g, V& w, V& m, V&) {
+  static HWY_INLINE void step(D d, const Coefficients& c, V g, V& w, V& m, V&, V&) {
     const auto mu = hn::Set(d, c.beta1);
     g = hn::Add(g, hn::Mul(hn::Set(d, c.l2), w));
     g = hn::Mul(g, hn::Set(d, c.trust));
