@@ -140,7 +140,7 @@ class BenchStep(unittest.TestCase):
 
     def test_tune_says_what_it_measured(self):
         arguments = ["--method", "fp32", "--model", "resnet18", "--width", "0.25", "--batch", "4",
-                     "--pixels", "32", "--threads", "2", "--json"]
+                     "--pixels", "32", "--threads", "2", "--memory", "100MiB", "--json"]
         done = triaccel("bench", "step", *arguments, "--steps", "1", "--tune")
         self.assertEqual(done.returncode, 0, done.stderr)
         kernels = json.loads(done.stdout)["kernels"]
