@@ -32,13 +32,11 @@ uint64_t for_each_rounded(Format format, const float* grad, size_t count, Body b
     body(size_t{0}, count, grad);
     return 0;
   }
-  std::byte narrow[kPiece * sizeof(float)];
   float rounded[kPiece];
   uint64_t beyond = 0;
   for (size_t first = 0; first < count; first += kPiece) {
     const size_t some = std::min(kPiece, count - first);
-    beyond += simd::encode(format, grad + first, narrow, some).overflow;
-    simd::decode(format, narrow, rounded, some);
+    beyond += simd::round_to(format, grad + first, rounded, some);
     body(first, some, rounded);
   }
   return beyond;

@@ -7,9 +7,12 @@
 //   store_from_f32<F>(df, v, base, index)        nearest: ties to even, or away where F has no inf
 //   store_n_from_f32<F>(df, v, base, index, n)
 //   store_*_counted<F>(..., counts)              also counts overflow and underflow per lane
+//   store_inside<F>(df, v, base, index)          of values that Extent found inside the range of F
+//   rounded<F>(df, v)                            as v is once stored
 //   store_stochastic<F>(df, v, random, base, index), store_n_stochastic, ..._counted
 //
 // `base` needs the alignment of one element only. The _n forms touch n elements and no byte more.
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -57,20 +60,34 @@ HWY_INLINE hn::Vec<DF> widen(DF df, VecI<DF> code) {
   }
 }
 
+// bf16 in the upper half of each lane, to nearest; the lower half is not clear. Not of NaN.
+template <class DF>
+HWY_INLINE VecI<DF> round_to_upper_half(DF df, hn::Vec<DF> v) {
+  const hn::RebindToSigned<DF> di;
+  (void)df;
+  const auto bits = hn::BitCast(di, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 1));
+  return hn::Add(hn::Add(bits, hn::Set(di, 0x7fff)), odd);
+}
+
+// The same, NaN quiet.
+template <class DF>
+HWY_INLINE VecI<DF> upper_half(DF df, hn::Vec<DF> v) {
+  const hn::RebindToSigned<DF> di;
+  const auto quiet = hn::Or(hn::BitCast(di, v), hn::Set(di, 0x400000));
+  return hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(v)), quiet, round_to_upper_half(df, v));
+}
+
 // Storage codes from fp32 lanes, to nearest; right-aligned, upper bits clear. F is not fp32.
 template <Format F, class DF>
 HWY_INLINE VecI<DF> narrow(DF df, hn::Vec<DF> v) {
   constexpr const numeric::FormatSpec& s = numeric::kSpecs[static_cast<size_t>(F)];
   const hn::RebindToSigned<DF> di;
   const hn::RebindToUnsigned<DF> du;
-  const auto bits = hn::BitCast(di, v);
   if constexpr (F == Format::kBf16) {
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 1));
-    const auto rounded = hn::Add(hn::Add(bits, hn::Set(di, 0x7fff)), odd);
-    const auto quiet = hn::Or(bits, hn::Set(di, 0x400000));
-    const auto kept = hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(v)), quiet, rounded);
-    return hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(du, kept)));
+    return hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(du, upper_half(df, v))));
   } else {
+    const auto bits = hn::BitCast(di, v);
     const auto magnitude = hn::And(bits, hn::Set(di, kMagnitude));
     constexpr int kWidth = s.exponent_bits + s.mantissa_bits;
     const auto sign = hn::And(hn::ShiftRight<31 - kWidth>(bits), hn::Set(di, 1 << kWidth));
@@ -139,6 +156,13 @@ HWY_INLINE hn::Mask<hn::RebindToSigned<DF>> overflows(DF df, hn::Vec<DF> v) {
   return hn::Gt(magnitude, hn::Set(di, word(numeric::overflow_threshold(F)) - 1));
 }
 
+// Bits of the least magnitude that a nearest store to F does not make zero. F is not fp32.
+template <Format F>
+constexpr int32_t first_kept() {
+  constexpr bool kTieGoesToZero = numeric::storage_rounding(F) == numeric::Rounding::kNearestEven;
+  return word(numeric::min_subnormal(F) / 2) + (kTieGoesToZero ? 1 : 0);
+}
+
 // Lanes that are not zero but that a nearest store to F makes zero.
 template <Format F, class DF>
 HWY_INLINE hn::Mask<hn::RebindToSigned<DF>> underflows(DF df, hn::Vec<DF> v) {
@@ -147,10 +171,9 @@ HWY_INLINE hn::Mask<hn::RebindToSigned<DF>> underflows(DF df, hn::Vec<DF> v) {
   if constexpr (F == Format::kF32) {
     return hn::FirstN(di, 0);
   } else {
-    constexpr bool kTieGoesToZero = numeric::storage_rounding(F) == numeric::Rounding::kNearestEven;
-    constexpr int32_t kFirstKept = word(numeric::min_subnormal(F) / 2) + (kTieGoesToZero ? 1 : 0);
     const auto magnitude = hn::And(hn::BitCast(di, v), hn::Set(di, kMagnitude));
-    return hn::And(hn::Gt(magnitude, hn::Zero(di)), hn::Lt(magnitude, hn::Set(di, kFirstKept)));
+    return hn::And(hn::Gt(magnitude, hn::Zero(di)),
+                   hn::Lt(magnitude, hn::Set(di, first_kept<F>())));
   }
 }
 
@@ -187,6 +210,60 @@ struct RangeCountsOf {
 template <class DF>
 using RangeCounts = RangeCountsOf<std::remove_const_t<DF>>;  // takes decltype(df) of a const df
 
+// The largest magnitude of all values seen and the least above zero, lane by lane: four operations
+// that tell for a whole array whether it must be counted.
+template <class DF>
+struct ExtentOf {
+  VecI<DF> largest;  // bits; NaN is above inf
+  VecU<DF> least;    // bits less one, so that zero is above all
+
+  HWY_INLINE ExtentOf()
+      : largest(hn::Zero(hn::RebindToSigned<DF>())),
+        least(hn::Set(hn::RebindToUnsigned<DF>(), ~uint32_t{0})) {}
+
+  HWY_INLINE void add(hn::Vec<DF> v) {
+    const hn::RebindToSigned<DF> di;
+    const hn::RebindToUnsigned<DF> du;
+    const auto magnitude = hn::And(hn::BitCast(di, v), hn::Set(di, kMagnitude));
+    largest = hn::Max(largest, magnitude);
+    least = hn::Min(least, hn::BitCast(du, hn::Sub(magnitude, hn::Set(di, 1))));
+  }
+  HWY_INLINE float most() const {
+    const hn::RebindToSigned<DF> di;
+    return std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(di, largest)));
+  }
+  // Nothing would overflow, underflow or be NaN if all values times `scale`, a power of two, were
+  // stored as F: products keep the order of the values.
+  template <Format F>
+  HWY_INLINE bool inside(float scale) const {
+    const hn::RebindToUnsigned<DF> du;
+    const float top = most() * scale;  // NaN compares as false
+    if (!(top < numeric::overflow_threshold(F))) return false;
+    if constexpr (F == Format::kF32) return true;
+    const uint32_t bits = hn::GetLane(hn::MinOfLanes(du, least)) + 1;
+    return bits == 0 || word(std::bit_cast<float>(bits) * scale) >= first_kept<F>();
+  }
+};
+template <class DF>
+using Extent = ExtentOf<std::remove_const_t<DF>>;
+
+// The value that F's code of v has.
+template <Format F, class DF>
+HWY_INLINE hn::Vec<DF> rounded(DF df, hn::Vec<DF> v) {
+  if constexpr (F == Format::kF32) {
+    return v;
+  } else if constexpr (F == Format::kF16 && kHardwareF16) {
+    const hn::Rebind<hwy::float16_t, DF> dh;
+    return hn::PromoteTo(df, hn::DemoteTo(dh, v));
+  } else if constexpr (F == Format::kBf16) {
+    const hn::RebindToSigned<DF> di;
+    return hn::BitCast(df, hn::And(upper_half(df, v), hn::Set(di, ~0xffff)));
+  } else {
+    constexpr int kFree = 32 - 8 * static_cast<int>(sizeof(Code<F>));
+    return widen<F>(df, hn::ShiftRight<kFree>(hn::ShiftLeft<kFree>(narrow<F>(df, v))));
+  }
+}
+
 template <Format F, class DF>
 HWY_INLINE hn::Vec<DF> load_as_f32(DF df, const void* base, size_t index) {
   if constexpr (F == Format::kF32) {
@@ -222,6 +299,18 @@ HWY_INLINE void store_from_f32(DF df, hn::Vec<DF> v, void* base, size_t index) {
     hn::StoreU(code, d16, static_cast<uint16_t*>(base) + index);
   } else {
     store_codes<F>(df, narrow<F>(df, v), base, index);
+  }
+}
+
+template <Format F, class DF>
+HWY_INLINE void store_inside(DF df, hn::Vec<DF> v, void* base, size_t index) {
+  if constexpr (F == Format::kBf16) {
+    const hn::RebindToSigned<DF> di;
+    const hn::RebindToUnsigned<DF> du;
+    const auto upper = hn::ShiftRight<16>(hn::BitCast(du, round_to_upper_half(df, v)));
+    store_codes<F>(df, hn::BitCast(di, upper), base, index);
+  } else {
+    store_from_f32<F>(df, v, base, index);
   }
 }
 

@@ -1,5 +1,28 @@
 #include "simd/convert.h"
 
+#include <cmath>
+#include <type_traits>
+
+#ifndef TRI_SIMD_CONVERT_BLOCK_
+#define TRI_SIMD_CONVERT_BLOCK_
+namespace tri::simd {
+namespace {
+
+// Rows to encode.
+struct Block {
+  const float* src;
+  size_t src_stride;
+  void* dst;
+  size_t dst_stride;
+  size_t rows, n;
+};
+
+}  // namespace
+}  // namespace tri::simd
+// For lambdas over lanes.
+#define TRI_INLINE HWY_ATTR __attribute__((always_inline))
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "simd/convert.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -11,29 +34,149 @@ HWY_BEFORE_NAMESPACE();
 namespace tri::simd::HWY_NAMESPACE {
 namespace {
 
-template <Format F>
-void decode_as(const void* src, float* dst, size_t n) {
+// Values pass as they are, or times a power of two.
+struct Unscaled {
+  template <class V>
+  HWY_INLINE V operator()(V v) const {
+    return v;
+  }
+  static constexpr float factor = 1.0f;
+};
+struct Scaled {
+  template <class V>
+  HWY_INLINE V operator()(V v) const {
+    return hn::Mul(v, hn::Set(hn::DFromV<V>(), factor));
+  }
+  float factor;
+};
+
+template <Format F, class Scale>
+void decode_as(const void* src, float* dst, size_t n, Scale scaled) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(load_as_f32<F>(df, src, i), df, dst + i);
-  if (i < n) store_n_from_f32<Format::kF32>(df, load_n_as_f32<F>(df, src, i, n - i), dst, i, n - i);
+  for (; i + lanes <= n; i += lanes) hn::StoreU(scaled(load_as_f32<F>(df, src, i)), df, dst + i);
+  if (i < n) {
+    const auto v = scaled(load_n_as_f32<F>(df, src, i, n - i));
+    store_n_from_f32<Format::kF32>(df, v, dst, i, n - i);
+  }
 }
 
 template <Format F>
-ConvertCounts encode_as(const float* src, void* dst, size_t n) {
+uint64_t round_to_as(const float* src, float* dst, size_t n) {
   const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
   const size_t lanes = hn::Lanes(df);
   RangeCounts<decltype(df)> counts;
+  const auto none = hn::FirstN(di, 0);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    store_from_f32_counted<F>(df, hn::LoadU(df, src + i), dst, i, counts);
+    const auto v = hn::LoadU(df, src + i);
+    counts.add(overflows<F>(df, v), none);
+    hn::StoreU(rounded<F>(df, v), df, dst + i);
   }
   if (i < n) {
     const auto v = load_n_as_f32<Format::kF32>(df, src, i, n - i);
-    store_n_from_f32_counted<F>(df, v, dst, i, n - i, counts);
+    counts.add(overflows<F>(df, v), none);
+    store_n_from_f32<Format::kF32>(df, rounded<F>(df, v), dst, i, n - i);
   }
-  return {counts.overflow_total(), counts.underflow_total()};
+  return counts.overflow_total();
+}
+
+// Calls full(v, to, index) for all full vectors of a block and rest(v, to, index, count) for what
+// is left of each row.
+template <Format F, class Full, class Rest>
+HWY_INLINE void for_each_vector(const Block& b, Full full, Rest rest) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  for (size_t row = 0; row < b.rows; ++row) {
+    const float* HWY_RESTRICT from = b.src + row * b.src_stride;
+    Code<F>* HWY_RESTRICT to = static_cast<Code<F>*>(b.dst) + row * b.dst_stride;
+    size_t i = 0;
+    for (; i + lanes <= b.n; i += lanes) full(hn::LoadU(df, from + i), to, i);
+    if (i < b.n) rest(load_n_as_f32<Format::kF32>(df, from, i, b.n - i), to, i, b.n - i);
+  }
+}
+
+float max_abs(const Block& b) {
+  float most = 0;
+  for (size_t row = 0; row < b.rows; ++row) {
+    for (size_t i = 0; i < b.n; ++i) {
+      const float magnitude = std::fabs(b.src[row * b.src_stride + i]);
+      if (magnitude > most) most = magnitude;  // false for NaN
+    }
+  }
+  return most;
+}
+
+template <Format F, class Scale>
+ScaledCounts encode_counted(const Block& b, Scale scaled) {
+  const hn::ScalableTag<float> df;
+  using D = decltype(df);
+  RangeCounts<D> counts;
+  Extent<D> extent;
+  for_each_vector<F>(
+      b,
+      [&](hn::Vec<D> v, Code<F>* to, size_t i) TRI_INLINE {
+        extent.add(v);
+        store_from_f32_counted<F>(df, scaled(v), to, i, counts);
+      },
+      [&](hn::Vec<D> v, Code<F>* to, size_t i, size_t n) TRI_INLINE {
+        extent.add(v);
+        store_n_from_f32_counted<F>(df, scaled(v), to, i, n, counts);
+      });
+  const float most = extent.most();
+  return {{counts.overflow_total(), counts.underflow_total()}, most >= 0 ? most : max_abs(b)};
+}
+
+// Of values inside the range of F. False: some are not, and dst holds nothing yet.
+template <Format F, class Scale>
+bool encode_inside(const Block& b, Scale scaled, float& most) {
+  const hn::ScalableTag<float> df;
+  using D = decltype(df);
+  Extent<D> extent;
+  for_each_vector<F>(
+      b,
+      [&](hn::Vec<D> v, Code<F>* to, size_t i) TRI_INLINE {
+        extent.add(v);
+        store_inside<F>(df, scaled(v), to, i);
+      },
+      [&](hn::Vec<D> v, Code<F>* to, size_t i, size_t n) TRI_INLINE {
+        extent.add(v);
+        store_n_from_f32<F>(df, scaled(v), to, i, n);
+      });
+  most = extent.most();
+  return extent.template inside<F>(scaled.factor);
+}
+
+// Where losses are rare, values are stored without counting, and again with it if there were any.
+// 8-bit formats lose something in nearly every block.
+template <Format F, class Scale>
+ScaledCounts encode_block(const Block& b, Scale scaled) {
+  if constexpr (sizeof(Code<F>) > 1) {
+    float most;
+    if (encode_inside<F>(b, scaled, most)) return {{}, most};
+  }
+  return encode_counted<F>(b, scaled);
+}
+
+// In blocks that stay in L1 if they have to be encoded twice.
+template <Format F, class Scale>
+ScaledCounts encode_as(const Block& all, Scale scaled) {
+  constexpr size_t kNumbers = 1024;
+  const size_t wide = HWY_MIN(all.n, kNumbers), high = HWY_MAX(kNumbers / HWY_MAX(wide, 1), 1);
+  ScaledCounts counts;
+  for (size_t row = 0; row < all.rows; row += high) {
+    for (size_t i = 0; i < all.n; i += wide) {
+      Block b = all;
+      b.src += row * all.src_stride + i;
+      b.dst = static_cast<Code<F>*>(all.dst) + row * all.dst_stride + i;
+      b.rows = HWY_MIN(high, all.rows - row);
+      b.n = HWY_MIN(wide, all.n - i);
+      counts += encode_block<F>(b, scaled);
+    }
+  }
+  return counts;
 }
 
 template <Format F>
@@ -56,58 +199,50 @@ ConvertCounts encode_stochastic_as(const float* src, void* dst, size_t n, numeri
   return {counts.overflow_total(), counts.underflow_total()};
 }
 
-void decode_any(Format format, const void* src, float* dst, size_t n) {
+// Calls visit with the format as a constant.
+template <class Visit>
+HWY_INLINE auto by_format(Format format, const Visit& visit) {
   switch (format) {
     case Format::kF32:
-      return decode_as<Format::kF32>(src, dst, n);
+      break;
     case Format::kBf16:
-      return decode_as<Format::kBf16>(src, dst, n);
+      return visit(std::integral_constant<Format, Format::kBf16>());
     case Format::kF16:
-      return decode_as<Format::kF16>(src, dst, n);
+      return visit(std::integral_constant<Format, Format::kF16>());
     case Format::kF16e6:
-      return decode_as<Format::kF16e6>(src, dst, n);
+      return visit(std::integral_constant<Format, Format::kF16e6>());
     case Format::kF8e4b4:
-      return decode_as<Format::kF8e4b4>(src, dst, n);
+      return visit(std::integral_constant<Format, Format::kF8e4b4>());
     case Format::kF8e5:
-      return decode_as<Format::kF8e5>(src, dst, n);
+      return visit(std::integral_constant<Format, Format::kF8e5>());
   }
+  return visit(std::integral_constant<Format, Format::kF32>());
 }
 
-ConvertCounts encode_any(Format format, const float* src, void* dst, size_t n) {
-  switch (format) {
-    case Format::kF32:
-      return encode_as<Format::kF32>(src, dst, n);
-    case Format::kBf16:
-      return encode_as<Format::kBf16>(src, dst, n);
-    case Format::kF16:
-      return encode_as<Format::kF16>(src, dst, n);
-    case Format::kF16e6:
-      return encode_as<Format::kF16e6>(src, dst, n);
-    case Format::kF8e4b4:
-      return encode_as<Format::kF8e4b4>(src, dst, n);
-    case Format::kF8e5:
-      return encode_as<Format::kF8e5>(src, dst, n);
-  }
-  return {};
+void decode_any(Format format, const void* src, float* dst, size_t n) {
+  by_format(format, [&](auto f) HWY_ATTR { decode_as<f.value>(src, dst, n, Unscaled()); });
+}
+
+void decode_scaled_any(Format format, const void* src, float* dst, size_t n, float factor) {
+  by_format(format, [&](auto f) HWY_ATTR { decode_as<f.value>(src, dst, n, Scaled{factor}); });
+}
+
+uint64_t round_to_any(Format format, const float* src, float* dst, size_t n) {
+  return by_format(format, [&](auto f) HWY_ATTR { return round_to_as<f.value>(src, dst, n); });
+}
+
+ScaledCounts encode_any(Format format, const Block& block, float scale) {
+  return by_format(format, [&](auto f) HWY_ATTR {
+    return scale == 1.0f ? encode_as<f.value>(block, Unscaled())
+                         : encode_as<f.value>(block, Scaled{scale});
+  });
 }
 
 ConvertCounts encode_stochastic_any(Format format, const float* src, void* dst, size_t n,
                                     numeric::NoiseKey key, uint32_t first) {
-  switch (format) {
-    case Format::kF32:
-      return encode_stochastic_as<Format::kF32>(src, dst, n, key, first);
-    case Format::kBf16:
-      return encode_stochastic_as<Format::kBf16>(src, dst, n, key, first);
-    case Format::kF16:
-      return encode_stochastic_as<Format::kF16>(src, dst, n, key, first);
-    case Format::kF16e6:
-      return encode_stochastic_as<Format::kF16e6>(src, dst, n, key, first);
-    case Format::kF8e4b4:
-      return encode_stochastic_as<Format::kF8e4b4>(src, dst, n, key, first);
-    case Format::kF8e5:
-      return encode_stochastic_as<Format::kF8e5>(src, dst, n, key, first);
-  }
-  return {};
+  return by_format(format, [&](auto f) HWY_ATTR {
+    return encode_stochastic_as<f.value>(src, dst, n, key, first);
+  });
 }
 
 }  // namespace
@@ -118,6 +253,8 @@ HWY_AFTER_NAMESPACE();
 namespace tri::simd {
 
 HWY_EXPORT(decode_any);
+HWY_EXPORT(decode_scaled_any);
+HWY_EXPORT(round_to_any);
 HWY_EXPORT(encode_any);
 HWY_EXPORT(encode_stochastic_any);
 
@@ -126,7 +263,22 @@ void decode(numeric::Format format, const void* src, float* dst, size_t n) noexc
 }
 
 ConvertCounts encode(numeric::Format format, const float* src, void* dst, size_t n) noexcept {
-  return HWY_DYNAMIC_DISPATCH(encode_any)(format, src, dst, n);
+  return encode_rows(format, src, n, dst, n, 1, n, 1.0f).lost;
+}
+
+ScaledCounts encode_rows(numeric::Format format, const float* src, size_t src_stride, void* dst,
+                         size_t dst_stride, size_t rows, size_t n, float scale) noexcept {
+  return HWY_DYNAMIC_DISPATCH(encode_any)(format, {src, src_stride, dst, dst_stride, rows, n},
+                                          scale);
+}
+
+void decode_scaled(numeric::Format format, const void* src, float* dst, size_t n,
+                   float factor) noexcept {
+  HWY_DYNAMIC_DISPATCH(decode_scaled_any)(format, src, dst, n, factor);
+}
+
+uint64_t round_to(numeric::Format format, const float* src, float* dst, size_t n) noexcept {
+  return HWY_DYNAMIC_DISPATCH(round_to_any)(format, src, dst, n);
 }
 
 ConvertCounts encode_stochastic(numeric::Format format, const float* src, void* dst, size_t n,

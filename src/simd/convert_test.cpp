@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -82,6 +83,73 @@ TEST_P(ConvertTest, EncodesAsTheReference) {
           << std::hex << std::bit_cast<uint32_t>(src[i]);
     }
     EXPECT_EQ(counts, expected);
+  });
+}
+
+TEST_P(ConvertTest, RoundsAsThroughStorage) {
+  const std::vector<float> src = dense_samples();
+  for_each_format([&](Format format) {
+    std::vector<float> dst(src.size());
+    uint64_t overflow = round_to(format, src.data(), dst.data(), src.size());
+    for (size_t i = 0; i < src.size(); ++i) {
+      const numeric::Encoded encoded = numeric::encode(format, src[i]);
+      overflow -= encoded.overflow ? 1 : 0;
+      const float want = numeric::decode(format, encoded.bits);
+      ASSERT_EQ(std::bit_cast<uint32_t>(dst[i]), std::bit_cast<uint32_t>(want))
+          << std::hex << std::bit_cast<uint32_t>(src[i]);
+    }
+    EXPECT_EQ(overflow, 0u);
+  });
+}
+
+// Short pieces, so that most of them hold no loss, as in training, and are stored uncounted.
+TEST_P(ConvertTest, ScalesOnTheWay) {
+  const std::vector<float> all = dense_samples();
+  constexpr size_t kPiece = 300;
+  for (const float scale : {1.0f, 0x1p-9f, 0x1p13f}) {
+    for_each_format([&](Format format) {
+      for (size_t first = 0; first + kPiece <= all.size(); first += 7 * kPiece) {
+        const float* src = all.data() + first;
+        std::vector<unsigned char> dst(kPiece * numeric::storage_bytes(format));
+        const ScaledCounts counts =
+            encode_rows(format, src, kPiece, dst.data(), kPiece, 1, kPiece, scale);
+        std::vector<float> back(kPiece);
+        decode_scaled(format, dst.data(), back.data(), kPiece, 1 / scale);
+        ConvertCounts expected;
+        float most = 0;
+        for (size_t i = 0; i < kPiece; ++i) {
+          // A product would make a signalling NaN quiet.
+          const float scaled = scale == 1.0f ? src[i] : src[i] * scale;
+          const numeric::Encoded want = numeric::encode(format, scaled);
+          expected.overflow += want.overflow;
+          expected.underflow += want.underflow;
+          if (std::abs(src[i]) > most) most = std::abs(src[i]);
+          ASSERT_EQ(code_at(format, dst.data(), i), want.bits) << src[i];
+          const float decoded = numeric::decode(format, want.bits) / scale;
+          ASSERT_TRUE(back[i] == decoded || (std::isnan(back[i]) && std::isnan(decoded)));
+        }
+        ASSERT_EQ(counts.lost, expected) << first;
+        ASSERT_EQ(counts.max_abs, most) << first;
+      }
+    });
+  }
+}
+
+TEST_P(ConvertTest, RowsAreThoseOfSingleCalls) {
+  const std::vector<float> all = dense_samples();
+  constexpr size_t kRows = 90, kFrom = 24, kTo = 21;
+  for_each_format([&](Format format) {
+    const size_t bytes = numeric::storage_bytes(format);
+    for (const size_t n : {1, 8, 16, 19}) {
+      std::vector<unsigned char> got(kRows * kTo * bytes), want(kRows * kTo * bytes);
+      const ScaledCounts counts =
+          encode_rows(format, all.data(), kFrom, got.data(), kTo, kRows, n, 1.0f);
+      ConvertCounts expected;
+      for (size_t row = 0; row < kRows; ++row)
+        expected += encode(format, all.data() + row * kFrom, want.data() + row * kTo * bytes, n);
+      EXPECT_EQ(got, want);
+      EXPECT_EQ(counts.lost, expected);
+    }
   });
 }
 

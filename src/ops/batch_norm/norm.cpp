@@ -56,22 +56,17 @@ float* partial(const NormPlan& plan, std::byte* scratch, size_t tile, int which)
   return const_cast<float*>(partial(plan, const_cast<const std::byte*>(scratch), tile, which));
 }
 
-// Rows as fp32: where they lie if they can be read there, else in `room`.
-struct Rows {
-  Rows(const NormPlan& plan, const Stored& y, const Tile& tile, float* room)
-      : data(room), stride(plan.channels) {
-    if (y.format == Format::kF32) {
-      data = static_cast<const float*>(y.data) + tile.row * y.row_stride;
-      stride = y.row_stride;
-      return;
-    }
-    Source source;
-    source.stored = y;
-    load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, stride);
-  }
-  const float* data;
-  int64_t stride;
-};
+// The stored rows of a tile: where they lie if kernels can read them there, else in `room`.
+RowsAt stored_rows(const NormPlan& plan, const Stored& y, const Tile& tile, float* room) {
+  if (converts_on_load(y.format))
+    return {static_cast<const std::byte*>(y.data) +
+                static_cast<size_t>(tile.row * y.row_stride) * numeric::storage_bytes(y.format),
+            y.format, y.row_stride, 1.0f / y.scale};
+  Source source;
+  source.stored = y;
+  load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, plan.channels);
+  return {room, Format::kF32, plan.channels};
+}
 
 // The rows of a tile, sample by sample: a factor belongs to one sample.
 template <class Visit>
@@ -154,8 +149,7 @@ void NormSums::finished(const RowRange& range, size_t worker) noexcept {
 
 void NormMoments::tile(size_t index, size_t worker) noexcept {
   const Tile tile(plan_, index);
-  const Rows rows(plan_, y_, tile, room(worker));
-  tile_moments(rows.data, rows.stride, tile.count, plan_.channels,
+  tile_moments(stored_rows(plan_, y_, tile, room(worker)), tile.count, plan_.channels,
                partial(plan_, scratch_, index, 0), partial(plan_, scratch_, index, 1));
 }
 
@@ -240,10 +234,9 @@ void NormGradSums::tile(size_t index, size_t worker) noexcept {
     load_grad_rows(grad_, range, rows_of_sample, dz_stride);
     if (rewrite_ && !in_place) counts_.add(store_rows(back_, range, rows_of_sample, dz_stride));
   });
-  const Rows rows(plan_, grad_.value.stored, tile, values);
-  tile_grad_sums(dz, dz_stride, rows.data, rows.stride, tile.count, plan_.channels,
-                 mean_ + tile.ghost * plan_.channels, partial(plan_, scratch_, index, 0),
-                 partial(plan_, scratch_, index, 1));
+  tile_grad_sums(dz, dz_stride, stored_rows(plan_, grad_.value.stored, tile, values), tile.count,
+                 plan_.channels, mean_ + tile.ghost * plan_.channels,
+                 partial(plan_, scratch_, index, 0), partial(plan_, scratch_, index, 1));
 }
 
 void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,

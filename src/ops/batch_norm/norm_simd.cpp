@@ -5,11 +5,14 @@
 #define HWY_TARGET_INCLUDE "ops/batch_norm/norm_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
+#include "simd/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tri::ops::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace sm = tri::simd::HWY_NAMESPACE;
+using numeric::Format;
 
 // Calls body.operator()<kVectors>(d, c) over all channels, widest first: four independent chains
 // hide the latency of an addition.
@@ -23,6 +26,18 @@ HWY_INLINE void for_channel_blocks(int64_t channels, Body body) {
   for (; c < channels; ++c) body.template run<1>(hn::CappedTag<float, 1>(), c);
 }
 
+// Stored rows of one format.
+template <Format kFormat>
+struct Rows {
+  template <class D>
+  HWY_INLINE hn::Vec<D> load(D d, int64_t row, int64_t c) const {
+    const auto v = sm::load_as_f32<kFormat>(d, at.data, static_cast<size_t>(row * at.stride + c));
+    return kFormat == Format::kF16 ? hn::Mul(v, hn::Set(d, at.factor)) : v;
+  }
+  RowsAt at;
+};
+
+template <Format kFormat>
 struct Moments {
   template <int kVectors, class D>
   HWY_INLINE void run(D d, int64_t c) const {
@@ -31,13 +46,12 @@ struct Moments {
     V sum[kVectors], square[kVectors];
     for (int v = 0; v < kVectors; ++v) sum[v] = square[v] = hn::Zero(d);
     for (int64_t i = 0; i < count; ++i)
-      for (int v = 0; v < kVectors; ++v)
-        sum[v] = hn::Add(sum[v], hn::LoadU(d, rows + i * stride + c + v * lanes));
+      for (int v = 0; v < kVectors; ++v) sum[v] = hn::Add(sum[v], rows.load(d, i, c + v * lanes));
     const V share = hn::Set(d, 1.0f / static_cast<float>(count));
     for (int v = 0; v < kVectors; ++v) sum[v] = hn::Mul(sum[v], share);
     for (int64_t i = 0; i < count; ++i) {
       for (int v = 0; v < kVectors; ++v) {
-        const V off = hn::Sub(hn::LoadU(d, rows + i * stride + c + v * lanes), sum[v]);
+        const V off = hn::Sub(rows.load(d, i, c + v * lanes), sum[v]);
         square[v] = hn::MulAdd(off, off, square[v]);
       }
     }
@@ -46,12 +60,13 @@ struct Moments {
       hn::StoreU(square[v], d, m2 + c + v * lanes);
     }
   }
-  const float* rows;
-  int64_t stride, count;
+  Rows<kFormat> rows;
+  int64_t count;
   float* mean;
   float* m2;
 };
 
+template <Format kFormat>
 struct GradSums {
   template <int kVectors, class D>
   HWY_INLINE void run(D d, int64_t c) const {
@@ -65,7 +80,7 @@ struct GradSums {
     for (int64_t i = 0; i < count; ++i) {
       for (int v = 0; v < kVectors; ++v) {
         const V g = hn::LoadU(d, dz + i * dz_stride + c + v * lanes);
-        const V off = hn::Sub(hn::LoadU(d, y + i * y_stride + c + v * lanes), center[v]);
+        const V off = hn::Sub(y.load(d, i, c + v * lanes), center[v]);
         sum[v] = hn::Add(sum[v], g);
         product[v] = hn::MulAdd(g, off, product[v]);
       }
@@ -77,22 +92,36 @@ struct GradSums {
   }
   const float* dz;
   int64_t dz_stride;
-  const float* y;
-  int64_t y_stride, count;
+  Rows<kFormat> y;
+  int64_t count;
   const float* mean;
   float* plain;
   float* centred;
 };
 
-void tile_moments(const float* rows, int64_t stride, int64_t count, int64_t channels, float* mean,
-                  float* m2) {
-  for_channel_blocks(channels, Moments{rows, stride, count, mean, m2});
+// Calls body.operator()<kFormat>().
+template <class Body>
+HWY_INLINE void for_format(Format format, Body body) {
+  if (format == Format::kBf16)
+    body.template operator()<Format::kBf16>();
+  else if (format == Format::kF16)
+    body.template operator()<Format::kF16>();
+  else
+    body.template operator()<Format::kF32>();
 }
 
-void tile_grad_sums(const float* dz, int64_t dz_stride, const float* y, int64_t y_stride,
-                    int64_t count, int64_t channels, const float* mean, float* plain,
-                    float* centred) {
-  for_channel_blocks(channels, GradSums{dz, dz_stride, y, y_stride, count, mean, plain, centred});
+void tile_moments(const RowsAt& rows, int64_t count, int64_t channels, float* mean, float* m2) {
+  for_format(rows.format, [&]<Format kFormat>() {
+    for_channel_blocks(channels, Moments<kFormat>{{rows}, count, mean, m2});
+  });
+}
+
+void tile_grad_sums(const float* dz, int64_t dz_stride, const RowsAt& y, int64_t count,
+                    int64_t channels, const float* mean, float* plain, float* centred) {
+  for_format(y.format, [&]<Format kFormat>() {
+    for_channel_blocks(channels,
+                       GradSums<kFormat>{dz, dz_stride, {y}, count, mean, plain, centred});
+  });
 }
 
 }  // namespace
@@ -104,15 +133,14 @@ namespace tri::ops {
 HWY_EXPORT(tile_moments);
 HWY_EXPORT(tile_grad_sums);
 
-void tile_moments(const float* rows, int64_t stride, int64_t count, int64_t channels, float* mean,
+void tile_moments(const RowsAt& rows, int64_t count, int64_t channels, float* mean,
                   float* m2) noexcept {
-  HWY_DYNAMIC_DISPATCH(tile_moments)(rows, stride, count, channels, mean, m2);
+  HWY_DYNAMIC_DISPATCH(tile_moments)(rows, count, channels, mean, m2);
 }
-void tile_grad_sums(const float* dz, int64_t dz_stride, const float* y, int64_t y_stride,
-                    int64_t count, int64_t channels, const float* mean, float* plain,
-                    float* centred) noexcept {
+void tile_grad_sums(const float* dz, int64_t dz_stride, const RowsAt& y, int64_t count,
+                    int64_t channels, const float* mean, float* plain, float* centred) noexcept {
   HWY_DYNAMIC_DISPATCH(tile_grad_sums)
-  (dz, dz_stride, y, y_stride, count, channels, mean, plain, centred);
+  (dz, dz_stride, y, count, channels, mean, plain, centred);
 }
 }  // namespace tri::ops
 #endif  // HWY_ONCE

@@ -172,7 +172,7 @@ StoreCounts conv_forward(const GatherPlan& plan, const Source& src, const Weight
       plan, direct, src.stored.row_stride,
       [&](const RowRange& range, float* to) { load_rows(src, range, to, plan.src_group); },
       [&](int64_t group, int64_t panel, float* memory) {
-        return forward_panel(plan.geometry, weights, group, panel, memory);
+        return forward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory);
       },
       bias, dst, scratch, pool);
 }

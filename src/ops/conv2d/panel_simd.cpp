@@ -1,15 +1,20 @@
 // ops/conv2d/panel_simd.cpp; contract in panel_kernel.h. Never throws, allocates or logs.
 #include "ops/conv2d/panel_kernel.h"
+#include "ops/conv2d/panel_weights.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/conv2d/panel_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
+#include "ops/window/channels-inl.h"
+#include "simd/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tri::ops::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace sm = tri::simd::HWY_NAMESPACE;
+using numeric::Format;
 
 // Full vectors of at most a panel: 4 lanes on SSE4 and NEON, 8 on AVX2, 16 on AVX-512.
 using D = hn::CappedTag<float, kPanel>;
@@ -120,7 +125,10 @@ void pack_width(const float* HWY_RESTRICT src, int64_t rows, int64_t src_stride,
     if (rest == 0) continue;
     to += whole * panel_stride;
     from += whole * kWidth;
-    for (int64_t c = 0; c < kWidth; ++c) to[c] = c < rest ? from[c] : 0.0f;
+    int64_t c = 0;
+    for (; c + 2 <= rest; c += 2) copy_few<2>(from + c, to + c);
+    if (c < rest) to[c] = from[c];
+    for (c = rest; c < kWidth; ++c) to[c] = 0.0f;
   }
 }
 
@@ -133,15 +141,17 @@ void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t chann
 }
 
 // Sixteen 4 x 4 transposes: the same code on every target, two shuffles a vector.
-void transpose_block(const float* HWY_RESTRICT src, int64_t src_stride, float* HWY_RESTRICT dst,
-                     int64_t dst_stride) {
+template <Format kFormat>
+void transpose_as(const void* HWY_RESTRICT src, int64_t src_stride, float* HWY_RESTRICT dst,
+                  int64_t dst_stride) {
   const hn::FixedTag<float, 4> d4;
   const hn::FixedTag<double, 2> d2;
-  for (int r = 0; r < kPanel; r += 4) {
-    for (int c = 0; c < kPanel; c += 4) {
-      const float* HWY_RESTRICT from = src + r * src_stride + c;
-      const auto a = hn::LoadU(d4, from), b = hn::LoadU(d4, from + src_stride);
-      const auto e = hn::LoadU(d4, from + 2 * src_stride), f = hn::LoadU(d4, from + 3 * src_stride);
+  const auto load = [=](int64_t r, int64_t c) TRI_LANES {
+    return sm::load_as_f32<kFormat>(d4, src, static_cast<size_t>(r * src_stride + c));
+  };
+  for (int64_t r = 0; r < kPanel; r += 4) {
+    for (int64_t c = 0; c < kPanel; c += 4) {
+      const auto a = load(r, c), b = load(r + 1, c), e = load(r + 2, c), f = load(r + 3, c);
       const auto ab_lo = hn::BitCast(d2, hn::InterleaveLower(d4, a, b));
       const auto ab_hi = hn::BitCast(d2, hn::InterleaveUpper(d4, a, b));
       const auto ef_lo = hn::BitCast(d2, hn::InterleaveLower(d4, e, f));
@@ -155,6 +165,16 @@ void transpose_block(const float* HWY_RESTRICT src, int64_t src_stride, float* H
   }
 }
 
+void transpose_any(Format format, const void* src, int64_t src_stride, float* dst,
+                   int64_t dst_stride) {
+  if (format == Format::kBf16)
+    transpose_as<Format::kBf16>(src, src_stride, dst, dst_stride);
+  else if (format == Format::kF16)
+    transpose_as<Format::kF16>(src, src_stride, dst, dst_stride);
+  else
+    transpose_as<Format::kF32>(src, src_stride, dst, dst_stride);
+}
+
 }  // namespace
 }  // namespace tri::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -165,7 +185,7 @@ HWY_EXPORT(panel_tile);
 HWY_EXPORT(outer_rows);
 HWY_EXPORT(outer_tile);
 HWY_EXPORT(pack_rows);
-HWY_EXPORT(transpose_block);
+HWY_EXPORT(transpose_any);
 
 void panel_tile(const PanelTile& tile) noexcept { HWY_DYNAMIC_DISPATCH(panel_tile)(tile); }
 int64_t outer_rows() noexcept { return HWY_DYNAMIC_DISPATCH(outer_rows)(); }
@@ -178,9 +198,13 @@ void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t chann
   HWY_DYNAMIC_DISPATCH(pack_rows)
   (src, rows, src_stride, channels, width, dst, step, panel_stride);
 }
+void transpose_block(numeric::Format format, const void* src, int64_t src_stride, float* dst,
+                     int64_t dst_stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(transpose_any)(format, src, src_stride, dst, dst_stride);
+}
 void transpose_block(const float* src, int64_t src_stride, float* dst,
                      int64_t dst_stride) noexcept {
-  HWY_DYNAMIC_DISPATCH(transpose_block)(src, src_stride, dst, dst_stride);
+  transpose_block(numeric::Format::kF32, src, src_stride, dst, dst_stride);
 }
 }  // namespace tri::ops
 #endif  // HWY_ONCE

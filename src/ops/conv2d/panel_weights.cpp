@@ -2,19 +2,44 @@
 
 #include <algorithm>
 
+#include "ops/rows/transform_kernel.h"
+
 namespace tri::ops {
 
+using numeric::Format;
+
+namespace {
+
+// The main part is what the layer sees, in a format that transpose_block() reads.
+bool reads_in_place(const Weights& w) {
+  const bool whole = w.working == w.format ||
+                     (w.working == Format::kF32 && w.remainder_kind == Weights::Remainder::kNone);
+  return whole && converts_on_load(w.format);
+}
+
+}  // namespace
+
 const float* forward_panel(const ConvGeometry& g, const Weights& weights, int64_t group,
-                           int64_t panel, float* scratch) noexcept {
+                           int64_t panel, const std::vector<bool>* used, float* scratch) noexcept {
   const int64_t begin = (group * g.panels() + panel) * g.panel_floats();
   if (weights.direct()) return static_cast<const float*>(weights.data) + begin;
-  load_weights(weights, begin, g.taps() * g.group_in() * kPanel, scratch);
+  const int64_t each = g.group_in() * kPanel;
+  const auto wanted = [used](int64_t tap) {
+    return used == nullptr || (*used)[static_cast<size_t>(tap)];
+  };
+  for (int64_t tap = 0; tap < g.taps(); ++tap) {
+    if (!wanted(tap)) continue;
+    const int64_t first = tap;
+    while (tap + 1 < g.taps() && wanted(tap + 1)) ++tap;
+    load_weights(weights, begin + first * each, (tap + 1 - first) * each, scratch + first * each);
+  }
   return scratch;
 }
 
 // Gathered from every forward panel of the group, 16 x 16 numbers at a time.
 const float* backward_panel(const ConvGeometry& g, const Weights& weights, int64_t group,
                             int64_t panel, const std::vector<bool>* used, float* scratch) noexcept {
+  const bool in_place = reads_in_place(weights);
   const int64_t first_in = panel * kPanel;
   const int64_t ins = std::min(kPanel, g.group_in() - first_in);
   alignas(64) float block[kPanel * kPanel], turned[kPanel * kPanel];
@@ -25,18 +50,21 @@ const float* backward_panel(const ConvGeometry& g, const Weights& weights, int64
       const int64_t outs = std::min(kPanel, g.group_out() - out_panel * kPanel);
       const int64_t begin = (group * g.panels() + out_panel) * g.panel_floats() +
                             (tap * g.group_in() + first_in) * kPanel;
-      const float* from = block;
-      if (weights.direct() && ins == kPanel) {
-        from = static_cast<const float*>(weights.data) + begin;
+      const void* from = block;
+      Format format = Format::kF32;
+      if (in_place && ins == kPanel) {
+        format = weights.format;
+        from = static_cast<const std::byte*>(weights.data) +
+               static_cast<size_t>(begin) * numeric::storage_bytes(format);
       } else {
         load_weights(weights, begin, ins * kPanel, block);
         std::fill(block + ins * kPanel, block + kPanel * kPanel, 0.0f);
       }
       float* to = scratch + (flipped * g.group_out() + out_panel * kPanel) * kPanel;
       if (outs == kPanel) {
-        transpose_block(from, kPanel, to, kPanel);
+        transpose_block(format, from, kPanel, to, kPanel);
       } else {
-        transpose_block(from, kPanel, turned, kPanel);
+        transpose_block(format, from, kPanel, turned, kPanel);
         std::copy_n(turned, outs * kPanel, to);
       }
     }

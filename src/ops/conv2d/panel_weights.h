@@ -9,14 +9,19 @@
 
 namespace tri::ops {
 
+// Taps that are not `used`, in the order of the result, are left out; null: all are.
+
 // 16 output channels, [tap][input channel][16]. `scratch`, room for a panel, is used where the
 // weights cannot be read in place.
 const float* forward_panel(const ConvGeometry& geometry, const Weights& weights, int64_t group,
-                           int64_t panel, float* scratch) noexcept;
+                           int64_t panel, const std::vector<bool>* used, float* scratch) noexcept;
 
-// 16 input channels, [tap from the last][output channel][16], in `scratch`. Taps that are not
-// `used`, in the order of the result, are left out; null: all are.
+// 16 input channels, [tap from the last][output channel][16], in `scratch`.
 const float* backward_panel(const ConvGeometry& geometry, const Weights& weights, int64_t group,
                             int64_t panel, const std::vector<bool>* used, float* scratch) noexcept;
+
+// transpose_block() of fp32, bf16 or fp16; strides in elements.
+void transpose_block(numeric::Format format, const void* src, int64_t src_stride, float* dst,
+                     int64_t dst_stride) noexcept;
 
 }  // namespace tri::ops

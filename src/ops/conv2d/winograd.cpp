@@ -229,7 +229,7 @@ StoreCounts conv_forward(const WinogradPlan& plan, const Source& src, const Weig
   return run(
       plan, [&](const RowRange& range, float* to) { load_rows(src, range, to, plan.src.c); },
       [&](int64_t panel, float* memory) {
-        return forward_panel(plan.geometry, weights, 0, panel, memory);
+        return forward_panel(plan.geometry, weights, 0, panel, nullptr, memory);
       },
       bias, dst, scratch, pool);
 }

@@ -1,9 +1,9 @@
 #include "ops/global_avg_pool/global_pool.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "ops/global_avg_pool/global_pool_kernel.h"
+#include "ops/rows/counts.h"
 #include "ops/window/row_ring.h"
 
 namespace tri::ops {
@@ -18,19 +18,16 @@ template <class Body>
 StoreCounts for_each_tile(const GlobalPoolPlan& p, std::byte* scratch, base::ThreadPool& pool,
                           Body body) {
   const int64_t blocks = (p.in.c + p.tile_channels - 1) / p.tile_channels;
-  std::atomic<uint64_t> overflow = 0, underflow = 0;
+  CountSum counted;
   pool.run(p.tiles(), [&](size_t index, size_t worker) {
     const auto tile = static_cast<int64_t>(index);
     const int64_t channel = tile % blocks * p.tile_channels;
     std::byte* memory = scratch + worker * p.worker_bytes();
-    const StoreCounts counts =
-        body(tile / blocks, channel, std::min(p.tile_channels, p.in.c - channel),
-             reinterpret_cast<float*>(memory),
-             reinterpret_cast<float*>(memory + ring_bytes(1, 1, p.tile_channels)), worker);
-    overflow.fetch_add(counts.overflow, std::memory_order_relaxed);
-    underflow.fetch_add(counts.underflow, std::memory_order_relaxed);
+    counted.add(body(tile / blocks, channel, std::min(p.tile_channels, p.in.c - channel),
+                     reinterpret_cast<float*>(memory),
+                     reinterpret_cast<float*>(memory + ring_bytes(1, 1, p.tile_channels)), worker));
   });
-  return {overflow.load(), underflow.load()};
+  return counted.total();
 }
 
 void scale(float* values, int64_t count, float factor) {

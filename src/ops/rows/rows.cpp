@@ -9,14 +9,9 @@
 namespace tri::ops {
 namespace {
 
-// Formats other than fp32 pass through pieces of this many floats, small enough for L1.
+// Formats that no transform reads by itself pass through pieces of this many floats, small enough
+// for L1.
 constexpr int64_t kPieceFloats = 2048;
-
-// `rows` rows of `channels` numbers of a stored tensor as fp32.
-struct Block {
-  const float* data;
-  int64_t stride;
-};
 
 int64_t piece_rows(const RowRange& range) {
   return std::max<int64_t>(1, kPieceFloats / range.channels);
@@ -29,52 +24,64 @@ const std::byte* at(const Stored& s, const RowRange& range, int64_t row) {
          static_cast<size_t>(index) * numeric::storage_bytes(s.format);
 }
 
+Stored stored_at(const Sink& sink) {
+  return {sink.data, sink.format, sink.channels, sink.row_stride, sink.pixels, sink.scale};
+}
+
 void decode_rows(const Stored& s, const RowRange& range, int64_t row, int64_t rows, float* dst,
                  int64_t dst_stride) {
   int64_t count = rows, each = range.channels;
-  if (s.row_stride == range.channels && dst_stride == range.channels) {
-    count = 1;
+  if (s.row_stride == each && dst_stride == each) {  // one long row
     each *= rows;
+    count = 1;
   }
-  for (int64_t i = 0; i < count; ++i) {
-    simd::decode(s.format, at(s, range, row + i), dst + i * dst_stride, static_cast<size_t>(each));
-    if (s.scale != 1.0f) scale_floats(1.0f / s.scale, dst + i * dst_stride, each);
-  }
+  if (converts_on_load(s.format))
+    return transform_rows({}, {at(s, range, row), s.format, s.row_stride, 1.0f / s.scale}, dst,
+                          dst_stride, count, each);
+  for (int64_t i = 0; i < count; ++i)
+    simd::decode_scaled(s.format, at(s, range, row + i), dst + i * dst_stride,
+                        static_cast<size_t>(each), 1.0f / s.scale);
 }
 
-// Encodes one run of numbers that is no longer than a piece, or of any length without a scale.
-StoreCounts encode_run(const Sink& sink, const float* src, std::byte* to, int64_t count) {
-  StoreCounts counts;
-  if (takes_scale(sink.format)) counts.max_abs = max_abs(src, count);
+StoreCounts encode_rows(const Sink& sink, const RowRange& range, int64_t row, int64_t rows,
+                        const float* src, int64_t src_stride) {
+  auto* to = const_cast<std::byte*>(at(stored_at(sink), range, row));
+  const simd::ScaledCounts counts = simd::encode_rows(
+      sink.format, src, static_cast<size_t>(src_stride), to, static_cast<size_t>(sink.row_stride),
+      static_cast<size_t>(rows), static_cast<size_t>(range.channels), sink.scale);
+  return {counts.lost.overflow, counts.lost.underflow,
+          takes_scale(sink.format) ? counts.max_abs : 0.0f};
+}
+
+// Adds to what is there.
+StoreCounts add_rows(const Sink& sink, const RowRange& range, const float* src,
+                     int64_t src_stride) {
+  const Stored there = stored_at(sink);
   float room[kPieceFloats];
-  if (sink.scale != 1.0f) {
-    std::copy_n(src, count, room);
-    scale_floats(sink.scale, room, count);
-    src = room;
-  }
-  const simd::ConvertCounts lost = simd::encode(sink.format, src, to, static_cast<size_t>(count));
-  counts.overflow = lost.overflow;
-  counts.underflow = lost.underflow;
-  return counts;
-}
-
-StoreCounts encode_floats(const Sink& sink, const float* src, std::byte* to, int64_t count) {
-  if (!takes_scale(sink.format)) return encode_run(sink, src, to, count);
   StoreCounts counts;
-  const auto width = static_cast<int64_t>(numeric::storage_bytes(sink.format));
-  for (int64_t first = 0; first < count; first += kPieceFloats)
-    counts +=
-        encode_run(sink, src + first, to + first * width, std::min(kPieceFloats, count - first));
+  // A single row can be longer than a piece; then its channels are taken in turn.
+  for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
+    RowRange part = range;
+    part.channel += first;
+    part.channels = std::min(kPieceFloats, range.channels - first);
+    const int64_t piece = piece_rows(part);
+    for (int64_t row = 0; row < range.count; row += piece) {
+      const int64_t rows = std::min(piece, range.count - row);
+      decode_rows(there, part, row, rows, room, part.channels);
+      for (int64_t i = 0; i < rows; ++i)
+        add_floats(src + (row + i) * src_stride + first, part.channels, room + i * part.channels);
+      counts += encode_rows(sink, part, row, rows, room, part.channels);
+    }
+  }
   return counts;
 }
 
-// Rows as fp32: where they lie if they can be read there, else decoded into `room`.
-Block read_block(const Stored& s, const RowRange& range, int64_t row, int64_t rows, float* room,
-                 int64_t room_stride) {
-  if (s.format == Format::kF32)
-    return {reinterpret_cast<const float*>(at(s, range, row)), s.row_stride};
+// Rows as a transform reads them: where they lie if it can, else decoded into `room`.
+RowsAt read_rows(const Stored& s, const RowRange& range, int64_t row, int64_t rows, bool in_place,
+                 float* room, int64_t room_stride) {
+  if (in_place) return {at(s, range, row), s.format, s.row_stride, 1.0f / s.scale};
   decode_rows(s, range, row, rows, room, room_stride);
-  return {room, room_stride};
+  return {room, Format::kF32, room_stride};
 }
 
 TransformParams params_of(const Source& source, const RowRange& range) {
@@ -128,7 +135,8 @@ void load_gated_rows(const Source& source, const RowRange& range, float* dst, in
   TransformParams factors = params_of(source, range);
   factors.scale = nullptr;
   factors.activation = Activation::kNone;
-  transform_rows(factors, dst, dst_stride, dst, dst_stride, range.count, range.channels);
+  transform_rows(factors, {dst, Format::kF32, dst_stride}, dst, dst_stride, range.count,
+                 range.channels);
 }
 
 void load_gated_grad_rows(const GradSource& source, const RowRange& range, float* dst,
@@ -162,92 +170,69 @@ void load_gates(const Source& source, const RowRange& range, Gate* dst, float* r
 void load_rows(const Source& source, const RowRange& range, float* dst,
                int64_t dst_stride) noexcept {
   if (source.gates != nullptr) return load_gated_rows(source, range, dst, dst_stride);
+  if (source.plain()) return decode_rows(source.stored, range, 0, range.count, dst, dst_stride);
   const TransformParams params = params_of(source, range);
-  const bool plain = source.plain();
-  const int64_t piece = piece_rows(range);
+  const bool in_place = converts_on_load(source.stored.format);
+  const int64_t piece = in_place ? range.count : piece_rows(range);
   for (int64_t row = 0; row < range.count; row += piece) {
     const int64_t rows = std::min(piece, range.count - row);
     float* to = dst + row * dst_stride;
-    if (plain) {
-      decode_rows(source.stored, range, row, rows, to, dst_stride);
-      continue;
-    }
-    const Block block = read_block(source.stored, range, row, rows, to, dst_stride);
-    transform_rows(params, block.data, block.stride, to, dst_stride, rows, range.channels);
+    transform_rows(params, read_rows(source.stored, range, row, rows, in_place, to, dst_stride), to,
+                   dst_stride, rows, range.channels);
   }
 }
 
 void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept {
   if (source.value.gates != nullptr) return load_gated_grad_rows(source, range, dst, dst_stride);
-  const GradParams params = params_of(source, range);
   const Source& value = source.value;
   const bool plain = value.activation == Activation::kNone && source.a == nullptr &&
                      value.channel_factor == nullptr && value.sample_factor == nullptr;
+  if (plain) return decode_rows(source.grad, range, 0, range.count, dst, dst_stride);
   const bool reads_stored = value.activation != Activation::kNone || source.b != nullptr;
+  const bool in_place = converts_on_load(source.grad.format) &&
+                        (!reads_stored || value.stored.format == source.grad.format);
+  if (in_place) {
+    const RowsAt grad = read_rows(source.grad, range, 0, range.count, true, nullptr, 0);
+    const RowsAt stored =
+        reads_stored ? read_rows(value.stored, range, 0, range.count, true, nullptr, 0) : grad;
+    return transform_grad_rows(params_of(source, range), grad, stored, dst, dst_stride, range.count,
+                               range.channels);
+  }
   const int64_t piece = piece_rows(range);
   // A single row can be longer than a piece; then its channels are taken in turn.
   for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
     RowRange part = range;
     part.channel += first;
     part.channels = std::min(kPieceFloats, range.channels - first);
-    const GradParams part_params = first == 0 ? params : params_of(source, part);
+    const GradParams params = params_of(source, part);
     float room[kPieceFloats];
     for (int64_t row = 0; row < range.count; row += piece) {
       const int64_t rows = std::min(piece, range.count - row);
       float* to = dst + row * dst_stride + first;
-      if (plain) {
-        decode_rows(source.grad, part, row, rows, to, dst_stride);
-        continue;
-      }
-      const Block grad = read_block(source.grad, part, row, rows, to, dst_stride);
-      Block stored = grad;
-      if (reads_stored) stored = read_block(value.stored, part, row, rows, room, part.channels);
-      transform_grad_rows(part_params, grad.data, grad.stride, stored.data, stored.stride, to,
-                          dst_stride, rows, part.channels);
+      const RowsAt grad = read_rows(source.grad, part, row, rows, false, to, dst_stride);
+      RowsAt stored = grad;
+      if (reads_stored)
+        stored = read_rows(value.stored, part, row, rows, false, room, part.channels);
+      transform_grad_rows(params, grad, stored, to, dst_stride, rows, part.channels);
     }
   }
 }
 
 StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,
                        int64_t src_stride) noexcept {
-  const Stored there{sink.data,       sink.format, sink.channels,
-                     sink.row_stride, sink.pixels, sink.scale};
-  StoreCounts counts;
-  const auto put = [&](const float* from, int64_t row, int64_t n) {
-    counts += encode_floats(sink, from, const_cast<std::byte*>(at(there, range, row)), n);
-  };
-  if (!sink.accumulate) {
-    const bool whole = sink.row_stride == range.channels && src_stride == range.channels;
-    if (whole) {
-      put(src, 0, range.count * range.channels);
-    } else {
-      for (int64_t i = 0; i < range.count; ++i) put(src + i * src_stride, i, range.channels);
-    }
-    return counts;
+  const bool whole = sink.row_stride == range.channels && src_stride == range.channels;
+  RowRange run = range;
+  if (whole && (!sink.accumulate || sink.format == Format::kF32)) {  // one long row
+    run.channels = range.count * range.channels;
+    run.count = 1;
   }
-  if (sink.format == Format::kF32) {
-    const bool whole = sink.row_stride == range.channels && src_stride == range.channels;
-    const int64_t rows = whole ? 1 : range.count;
-    const int64_t n = whole ? range.count * range.channels : range.channels;
-    for (int64_t i = 0; i < rows; ++i)
-      add_floats(src + i * src_stride, n,
-                 reinterpret_cast<float*>(const_cast<std::byte*>(at(there, range, i))));
-    return counts;
-  }
-  float room[kPieceFloats];
-  for (int64_t i = 0; i < range.count; ++i) {
-    for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
-      RowRange part = range;
-      part.channel += first;
-      part.channels = std::min(kPieceFloats, range.channels - first);
-      decode_rows(there, part, i, 1, room, part.channels);
-      add_floats(src + i * src_stride + first, part.channels, room);
-      counts +=
-          encode_floats(sink, room, const_cast<std::byte*>(at(there, part, i)), part.channels);
-    }
-  }
-  return counts;
+  if (!sink.accumulate) return encode_rows(sink, run, 0, run.count, src, src_stride);
+  if (sink.format != Format::kF32) return add_rows(sink, run, src, src_stride);
+  for (int64_t i = 0; i < run.count; ++i)
+    add_floats(src + i * src_stride, run.channels,
+               reinterpret_cast<float*>(const_cast<std::byte*>(at(stored_at(sink), run, i))));
+  return {};
 }
 
 }  // namespace tri::ops

@@ -1,9 +1,10 @@
 #pragma once
-// Room: ops. The arithmetic of Note [Load transform] on fp32 rows; rows.cpp adds formats and
-// ranges.
+// Room: ops. The arithmetic of Note [Load transform] on rows of the common formats; rows.cpp adds
+// the others and ranges.
 #include <cstddef>
 #include <cstdint>
 
+#include "numeric/format.h"
 #include "ops/op.h"
 
 namespace tri::ops {
@@ -17,8 +18,20 @@ struct TransformParams {
   Activation activation = Activation::kNone;
 };
 
+// Rows of a tensor where they lie, from the first channel wanted on.
+struct RowsAt {
+  const void* data;
+  numeric::Format format;  // one that converts_on_load()
+  int64_t stride;          // elements
+  float factor = 1.0f;     // fp16: a power of two on all numbers
+};
+constexpr bool converts_on_load(numeric::Format format) {
+  using numeric::Format;
+  return format == Format::kF32 || format == Format::kBf16 || format == Format::kF16;
+}
+
 // dst = activation(scale * src + shift) * factors, row by row. dst may be src.
-void transform_rows(const TransformParams& params, const float* src, int64_t src_stride, float* dst,
+void transform_rows(const TransformParams& params, const RowsAt& src, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) noexcept;
 
 struct GradParams {
@@ -30,19 +43,12 @@ struct GradParams {
 };
 
 // dst = a * dz + b * (stored - mean) + c with dz = grad * factors * activation'(scale * stored +
-// shift). dst may be grad or stored.
-void transform_grad_rows(const GradParams& params, const float* grad, int64_t grad_stride,
-                         const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
-                         int64_t rows, int64_t channels) noexcept;
+// shift). dst may be grad or stored. Both are of one format.
+void transform_grad_rows(const GradParams& params, const RowsAt& grad, const RowsAt& stored,
+                         float* dst, int64_t dst_stride, int64_t rows, int64_t channels) noexcept;
 
 // sums[i] += parts[i].
 void add_floats(const float* parts, int64_t count, float* sums) noexcept;
-
-// values[i] *= factor.
-void scale_floats(float factor, float* values, int64_t count) noexcept;
-
-// The largest magnitude of those that are numbers.
-float max_abs(const float* values, int64_t count) noexcept;
 
 // Squeeze-excite's backward on one row: sums += grad * value, then grad *= factor.
 void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,

@@ -1,5 +1,4 @@
 // ops/rows/transform_simd.cpp; contract in transform_kernel.h. Never throws, allocates or logs.
-#include <cmath>
 #include <type_traits>
 
 #include "ops/rows/transform_kernel.h"
@@ -9,6 +8,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
 #include "ops/window/channels-inl.h"
+#include "simd/convert-inl.h"
 #include "simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,6 +16,7 @@ namespace tri::ops::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace sm = tri::simd::HWY_NAMESPACE;
+using numeric::Format;
 
 // Expensive activations go through so many vectors side by side.
 constexpr int kSide = 4;
@@ -68,12 +69,24 @@ HWY_INLINE void for_channels_side_by_side(int64_t channels, Body body) {
   for (; c < channels; ++c) body(hn::CappedTag<float, 1>(), c, std::integral_constant<int, 1>());
 }
 
-template <int kN, class D>
-HWY_INLINE Vectors<D, kN> load(D d, const float* from) {
-  Vectors<D, kN> x;
-  for (int i = 0; i < kN; ++i) x[i] = hn::LoadU(d, from + i * static_cast<int64_t>(hn::Lanes(d)));
-  return x;
-}
+// One row of a tensor where it lies.
+template <Format kFormat>
+struct RowAt {
+  RowAt(const RowsAt& rows, int64_t i)
+      : data(static_cast<const sm::Code<kFormat>*>(rows.data) + i * rows.stride),
+        factor(rows.factor) {}
+  template <int kN, class D>
+  HWY_INLINE Vectors<D, kN> load(D d, int64_t c) const {
+    Vectors<D, kN> x;
+    for (int i = 0; i < kN; ++i, c += static_cast<int64_t>(hn::Lanes(d))) {
+      x[i] = sm::load_as_f32<kFormat>(d, data, static_cast<size_t>(c));
+      if constexpr (kFormat == Format::kF16) x[i] = hn::Mul(x[i], hn::Set(d, factor));
+    }
+    return x;
+  }
+  const sm::Code<kFormat>* data;
+  float factor;
+};
 
 template <int kN, class D>
 HWY_INLINE void store(D d, const Vectors<D, kN>& x, float* to) {
@@ -111,14 +124,14 @@ HWY_INLINE void for_facts(bool first, bool second, Body body) {
     second ? body.template operator()<false, true>() : body.template operator()<false, false>();
 }
 
-template <Activation kActivation, bool kNorm, bool kFactors>
-void transform(const TransformParams p, const float* src, int64_t src_stride, float* dst,
-               int64_t dst_stride, int64_t rows, int64_t channels) {
+template <Format kFormat, Activation kActivation, bool kNorm, bool kFactors>
+void transform(const TransformParams p, const RowsAt& src, float* dst, int64_t dst_stride,
+               int64_t rows, int64_t channels) {
   for (int64_t i = 0; i < rows; ++i) {
-    const float* from = src + i * src_stride;
+    const RowAt<kFormat> from(src, i);
     float* to = dst + i * dst_stride;
     for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
-      auto x = load<vectors()>(d, from + c);
+      auto x = from.template load<vectors()>(d, c);
       normalise<kNorm>(d, p, c, x);
       activate<kActivation>(d, x);
       multiply<kFactors>(d, p, c, x);
@@ -128,20 +141,18 @@ void transform(const TransformParams p, const float* src, int64_t src_stride, fl
 }
 
 // kSums: batch norm's statistics are not frozen, b, c and mean are there.
-template <Activation kActivation, bool kSums, bool kFactors>
-void transform_grad(const GradParams p, const float* grad, int64_t grad_stride, const float* stored,
-                    int64_t stored_stride, float* dst, int64_t dst_stride, int64_t rows,
-                    int64_t channels) {
+template <Format kFormat, Activation kActivation, bool kSums, bool kFactors>
+void transform_grad(const GradParams p, const RowsAt& grad, const RowsAt& stored, float* dst,
+                    int64_t dst_stride, int64_t rows, int64_t channels) {
   constexpr bool kReadsStored = kActivation != Activation::kNone || kSums;
   for (int64_t i = 0; i < rows; ++i) {
-    const float* g = grad + i * grad_stride;
-    const float* x = stored + i * stored_stride;
+    const RowAt<kFormat> g(grad, i), x(stored, i);
     float* to = dst + i * dst_stride;
     for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
-      auto value = load<vectors()>(d, g + c);
+      auto value = g.template load<vectors()>(d, c);
       multiply<kFactors>(d, p.value, c, value);
       Vectors<decltype(d), vectors()> at;
-      if constexpr (kReadsStored) at = load<vectors()>(d, x + c);
+      if constexpr (kReadsStored) at = x.template load<vectors()>(d, c);
       if constexpr (kActivation != Activation::kNone) {
         auto z = at;
         if (p.value.scale != nullptr) normalise<true>(d, p.value, c, z);
@@ -164,23 +175,6 @@ void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTR
   });
 }
 
-void scale_floats(float factor, float* HWY_RESTRICT values, int64_t count) {
-  for_channels(count, [&](auto d, int64_t i) HWY_ATTR {
-    hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i);
-  });
-}
-
-float max_abs(const float* HWY_RESTRICT values, int64_t count) {
-  const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto most = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) most = hn::Max(most, hn::Abs(hn::LoadU(d, values + i)));
-  float largest = hn::GetLane(hn::MaxOfLanes(d, most));
-  for (; i < count; ++i) largest = HWY_MAX(largest, std::fabs(values[i]));
-  return largest;
-}
-
 void scale_grad_row(const float* HWY_RESTRICT value, const float* HWY_RESTRICT factor,
                     int64_t channels, float* HWY_RESTRICT grad, float* HWY_RESTRICT sums) {
   for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
@@ -190,40 +184,49 @@ void scale_grad_row(const float* HWY_RESTRICT value, const float* HWY_RESTRICT f
   });
 }
 
-void transform_rows(const TransformParams& p, const float* src, int64_t src_stride, float* dst,
-                    int64_t dst_stride, int64_t rows, int64_t channels) {
-  switch (p.activation) {
-#define TRI_CASE(A)                                                                         \
-  case A:                                                                                   \
-    return for_facts(p.scale != nullptr, has_factors(p), [&]<bool kNorm, bool kFactors>() { \
-      transform<A, kNorm, kFactors>(p, src, src_stride, dst, dst_stride, rows, channels);   \
-    });
-    TRI_CASE(Activation::kNone)
-    TRI_CASE(Activation::kRelu)
-    TRI_CASE(Activation::kRelu6)
-    TRI_CASE(Activation::kSilu)
-    TRI_CASE(Activation::kSigmoid)
-#undef TRI_CASE
+// Calls body.operator()<kFormat, kActivation>().
+template <Format kFormat, class Body>
+HWY_INLINE void for_activation(Activation activation, Body body) {
+  switch (activation) {
+    case Activation::kNone:
+      return body.template operator()<kFormat, Activation::kNone>();
+    case Activation::kRelu:
+      return body.template operator()<kFormat, Activation::kRelu>();
+    case Activation::kRelu6:
+      return body.template operator()<kFormat, Activation::kRelu6>();
+    case Activation::kSilu:
+      return body.template operator()<kFormat, Activation::kSilu>();
+    case Activation::kSigmoid:
+      return body.template operator()<kFormat, Activation::kSigmoid>();
   }
 }
+template <class Body>
+HWY_INLINE void for_kind(Format format, Activation activation, Body body) {
+  if (format == Format::kBf16)
+    for_activation<Format::kBf16>(activation, body);
+  else if (format == Format::kF16)
+    for_activation<Format::kF16>(activation, body);
+  else
+    for_activation<Format::kF32>(activation, body);
+}
 
-void transform_grad_rows(const GradParams& p, const float* grad, int64_t grad_stride,
-                         const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
-                         int64_t rows, int64_t channels) {
-  switch (p.value.activation) {
-#define TRI_CASE(A)                                                                           \
-  case A:                                                                                     \
-    return for_facts(p.b != nullptr, has_factors(p.value), [&]<bool kSums, bool kFactors>() { \
-      transform_grad<A, kSums, kFactors>(p, grad, grad_stride, stored, stored_stride, dst,    \
-                                         dst_stride, rows, channels);                         \
+void transform_rows(const TransformParams& p, const RowsAt& src, float* dst, int64_t dst_stride,
+                    int64_t rows, int64_t channels) {
+  for_kind(src.format, p.activation, [&]<Format kFormat, Activation kActivation>() {
+    for_facts(p.scale != nullptr, has_factors(p), [&]<bool kNorm, bool kFactors>() {
+      transform<kFormat, kActivation, kNorm, kFactors>(p, src, dst, dst_stride, rows, channels);
     });
-    TRI_CASE(Activation::kNone)
-    TRI_CASE(Activation::kRelu)
-    TRI_CASE(Activation::kRelu6)
-    TRI_CASE(Activation::kSilu)
-    TRI_CASE(Activation::kSigmoid)
-#undef TRI_CASE
-  }
+  });
+}
+
+void transform_grad_rows(const GradParams& p, const RowsAt& grad, const RowsAt& stored, float* dst,
+                         int64_t dst_stride, int64_t rows, int64_t channels) {
+  for_kind(grad.format, p.value.activation, [&]<Format kFormat, Activation kActivation>() {
+    for_facts(p.b != nullptr, has_factors(p.value), [&]<bool kSums, bool kFactors>() {
+      transform_grad<kFormat, kActivation, kSums, kFactors>(p, grad, stored, dst, dst_stride, rows,
+                                                            channels);
+    });
+  });
 }
 
 }  // namespace
@@ -233,8 +236,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tri::ops {
 HWY_EXPORT(add_floats);
-HWY_EXPORT(max_abs);
-HWY_EXPORT(scale_floats);
 HWY_EXPORT(scale_grad_row);
 HWY_EXPORT(transform_rows);
 HWY_EXPORT(transform_grad_rows);
@@ -243,30 +244,20 @@ void add_floats(const float* parts, int64_t count, float* sums) noexcept {
   HWY_DYNAMIC_DISPATCH(add_floats)(parts, count, sums);
 }
 
-void scale_floats(float factor, float* values, int64_t count) noexcept {
-  HWY_DYNAMIC_DISPATCH(scale_floats)(factor, values, count);
-}
-
-float max_abs(const float* values, int64_t count) noexcept {
-  return HWY_DYNAMIC_DISPATCH(max_abs)(values, count);
-}
-
 void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,
                     float* sums) noexcept {
   HWY_DYNAMIC_DISPATCH(scale_grad_row)(value, factor, channels, grad, sums);
 }
 
-void transform_rows(const TransformParams& params, const float* src, int64_t src_stride, float* dst,
+void transform_rows(const TransformParams& params, const RowsAt& src, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) noexcept {
-  HWY_DYNAMIC_DISPATCH(transform_rows)
-  (params, src, src_stride, dst, dst_stride, rows, channels);
+  HWY_DYNAMIC_DISPATCH(transform_rows)(params, src, dst, dst_stride, rows, channels);
 }
 
-void transform_grad_rows(const GradParams& params, const float* grad, int64_t grad_stride,
-                         const float* stored, int64_t stored_stride, float* dst, int64_t dst_stride,
-                         int64_t rows, int64_t channels) noexcept {
+void transform_grad_rows(const GradParams& params, const RowsAt& grad, const RowsAt& stored,
+                         float* dst, int64_t dst_stride, int64_t rows, int64_t channels) noexcept {
   HWY_DYNAMIC_DISPATCH(transform_grad_rows)
-  (params, grad, grad_stride, stored, stored_stride, dst, dst_stride, rows, channels);
+  (params, grad, stored, dst, dst_stride, rows, channels);
 }
 }  // namespace tri::ops
 #endif  // HWY_ONCE

@@ -1,7 +1,5 @@
 #include "ops/rows/weights.h"
 
-#include <algorithm>
-
 #include "ops/rows/merge_kernel.h"
 #include "simd/convert.h"
 
@@ -39,13 +37,7 @@ void load_weights(const Weights& w, int64_t begin, int64_t count, float* dst) no
   const auto n = static_cast<size_t>(count);
   decode(w, static_cast<size_t>(begin), n, dst);
   if (w.working == Format::kF32 || w.working == w.format) return;
-  std::byte room[1024];
-  const size_t piece = sizeof(room) / numeric::storage_bytes(w.working);
-  for (size_t i = 0; i < n; i += piece) {
-    const size_t few = std::min(piece, n - i);
-    simd::encode(w.working, dst + i, room, few);
-    simd::decode(w.working, room, dst + i, few);
-  }
+  simd::round_to(w.working, dst, dst, n);
 }
 
 }  // namespace tri::ops

@@ -2,11 +2,11 @@
 // Room: ops. Runs a WindowPlan: loads the source rows of every destination row, lets a kernel
 // compute it and stores the result.
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "ops/rows/counts.h"
 #include "ops/rows/rows.h"
 #include "ops/window/row_ring.h"
 #include "ops/window/window_plan.h"
@@ -32,7 +32,7 @@ StoreCounts slide(const WindowPlan& p, const S& source, const Sink& sink, Kernel
                   std::byte* scratch, base::ThreadPool& pool) {
   const int64_t blocks = (p.dst.c + p.tile_channels - 1) / p.tile_channels;
   const int64_t strips = (p.dst.h + p.tile_rows - 1) / p.tile_rows;
-  std::atomic<uint64_t> overflow = 0, underflow = 0;
+  CountSum counted;
   pool.run(p.tiles(), [&](size_t index, size_t worker) {
     const auto tile = static_cast<int64_t>(index);
     const int64_t channel = tile % blocks * p.tile_channels;
@@ -66,10 +66,9 @@ StoreCounts slide(const WindowPlan& p, const S& source, const Sink& sink, Kernel
         sink.tell(range, worker);
       }
     }
-    overflow.fetch_add(counts.overflow, std::memory_order_relaxed);
-    underflow.fetch_add(counts.underflow, std::memory_order_relaxed);
+    counted.add(counts);
   });
-  return {overflow.load(), underflow.load()};
+  return counted.total();
 }
 
 }  // namespace tri::ops
