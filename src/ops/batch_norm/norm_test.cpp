@@ -131,7 +131,7 @@ void tell_in_pieces(const NormPlan& plan, NormSums& sums, base::ThreadPool& pool
 
 TEST_P(Norm, watched_rows_give_the_same_bits) {
   base::ThreadPool pool(3);
-  for (const Case& c : kCases)
+  for (const NormCase& c : kNormCases)
     for (const bool rewrite : {false, true}) {
       Trial whole(c, Format::kBf16), watched(c, Format::kBf16);
       whole.grad.value.activation = watched.grad.value.activation = Activation::kSilu;
