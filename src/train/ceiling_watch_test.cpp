@@ -20,13 +20,13 @@ using base::kMiB;
 constexpr int64_t kSecond = 1'000'000'000;
 
 // A machine of files: /proc with as much memory as told.
-class Machine {
+class FakeMachine {
  public:
-  Machine() : root_(fs::temp_directory_path() / fmt::format("tri_watch_{}", getpid())) {
+  FakeMachine() : root_(fs::temp_directory_path() / fmt::format("tri_watch_{}", getpid())) {
     fs::create_directories(root_ / "proc/self");
     std::ofstream(root_ / "proc/self/status") << "VmRSS:\t0 kB\nVmHWM:\t0 kB\nVmSize:\t0 kB\n";
   }
-  ~Machine() { fs::remove_all(root_); }
+  ~FakeMachine() { fs::remove_all(root_); }
   void available(uint64_t bytes) {
     std::ofstream(root_ / "proc/meminfo")
         << fmt::format("MemTotal: {} kB\nMemAvailable: {} kB\n", 1 << 24, bytes / 1024);
@@ -46,7 +46,7 @@ class Machine {
 };
 
 TEST(CeilingWatch, hears_requests_at_once) {
-  Machine machine;
+  FakeMachine machine;
   machine.available(10000 * kMiB);
   CeilingWatch watch = machine.watch(512 * kMiB);
   EXPECT_FALSE(watch.poll(1));
@@ -61,7 +61,7 @@ TEST(CeilingWatch, hears_requests_at_once) {
 }
 
 TEST(CeilingWatch, gives_way_to_others_and_comes_back) {
-  Machine machine;
+  FakeMachine machine;
   machine.available(10000 * kMiB);
   CeilingWatch watch = machine.watch(1000 * kMiB);
   EXPECT_FALSE(watch.poll(1));
@@ -80,7 +80,7 @@ TEST(CeilingWatch, gives_way_to_others_and_comes_back) {
 }
 
 TEST(CeilingWatch, survives_a_machine_that_tells_nothing) {
-  Machine machine;
+  FakeMachine machine;
   CeilingWatch watch = machine.watch(1000 * kMiB);
   EXPECT_FALSE(watch.poll(1));
   EXPECT_FALSE(watch.poll(2 * kSecond));

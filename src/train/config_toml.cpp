@@ -19,7 +19,7 @@ namespace {
 // Far above any configuration; keeps a wrong file from eating the memory.
 constexpr size_t kMostBytes = size_t{1} << 20;
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') result += '\\';
@@ -59,7 +59,7 @@ std::string write_toml(const Config& config, const std::vector<Origin>* origins)
     const std::string value = row.text(config, row.domain);
     const bool is_word = train::find_word(row.domain.syntax, value).has_value();
     const std::string line =
-        fmt::format("{} = {}", row.key, row.bare && !is_word ? value : quoted(value));
+        fmt::format("{} = {}", row.key, row.bare && !is_word ? value : in_quotes(value));
     text += origins == nullptr ? line + "\n"
                                : fmt::format("{:<32} # {}\n", line, comment_on((*origins)[i]));
   }
