@@ -6,7 +6,7 @@
 // 1. Safety: what overflowed or was not finite is promoted for good; what curves too much is
 //    promoted until it is calm; the loss scale falls.
 // 2. Memory: nothing is planned above the ceiling. What does not fit climbs down the rungs (Note
-//    [Rungs] in deliberation.cpp), all in the same decision. A promotion of rule 1 that no rung
+//    [Rungs] in rungs.cpp), all in the same decision. A promotion of rule 1 that no rung
 //    gives room waits for it.
 // 3. Speed and quality: what a rung took comes back when rho_high of the ceiling allows; layers
 //    follow their variance as far; then the batch moves, at most once in a window.

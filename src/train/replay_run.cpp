@@ -74,7 +74,7 @@ Result<Config> config_with(const RunDirectory& run, const Settings& changes) {
 
 Result<Replay> replay_run(const std::string& directory, const Settings& changes) {
   using namespace tri::train;
-  TRI_ASSIGN(const RunDirectory run, find_run_directory(directory));
+  TRI_ASSIGN(const RunDirectory run, find_run_directory(directory, "experiment replay"));
   TRI_ASSIGN(const Config config, config_with(run, changes));
   TRI_ASSIGN(const RunState state, read_snapshot_state(run.last()));
   TRI_ASSIGN(const Recorded recorded, read_metrics(run.metrics()));

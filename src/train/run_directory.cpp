@@ -82,14 +82,14 @@ Result<RunDirectory> make_run_directory(const Config& config, const std::string&
   }
 }
 
-Result<RunDirectory> find_run_directory(const std::string& path) {
+Result<RunDirectory> find_run_directory(const std::string& path, std::string_view asked_by) {
   RunDirectory run = {without_slash(path)};
   TRI_ASSIGN(const bool found, has_checkpoint(run.last()));
   if (!found) {
     return unexpected(ErrorCode::kInvalid,
-                      fmt::format("--resume {} holds no checkpoint; give the directory of a run "
-                                  "that has saved one",
-                                  path));
+                      fmt::format("{} {} holds no checkpoint; give the directory of a run that "
+                                  "has saved one",
+                                  asked_by, path));
   }
   return run;
 }

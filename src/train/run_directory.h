@@ -2,6 +2,7 @@
 // Room: train. Where a run keeps its files. In: the configuration. Out: a directory that exists and
 // can be written. Knows the names of the files, not what is in them.
 #include <string>
+#include <string_view>
 
 #include "tri/config.h"
 #include "tri/result.h"
@@ -30,7 +31,10 @@ std::string run_name(const Config& config);
 // BASE/NAME-3, ...: two runs started at once get two directories.
 Result<RunDirectory> make_run_directory(const Config& config, const std::string& base = "runs");
 
-// For --resume: a directory with a last checkpoint. kInvalid if there is none.
-Result<RunDirectory> find_run_directory(const std::string& path);
+// For a run that goes on or is looked at: a directory with a last checkpoint. kInvalid if there is
+// none.
+// `asked_by`: the option or command that named it, for the error.
+Result<RunDirectory> find_run_directory(const std::string& path,
+                                        std::string_view asked_by = "--resume");
 
 }  // namespace tri::train

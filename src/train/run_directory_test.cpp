@@ -86,6 +86,8 @@ TEST(RunDirectory, IsFoundForResume) {
     ASSERT_FALSE(found);
     EXPECT_EQ(found.error().code, ErrorCode::kInvalid);
     EXPECT_THAT(found.error().message, HasSubstr("--resume " + path + " holds no checkpoint"));
+    EXPECT_THAT(find_run_directory(path, "--repeat").error().message,
+                HasSubstr("--repeat " + path + " holds no checkpoint"));
   }
   save_checkpoint(run.last());
   EXPECT_EQ(find_run_directory(run.path + "/")->path, run.path);

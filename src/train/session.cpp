@@ -282,7 +282,7 @@ Result<TrainOutcome> run_training(const ResolvedConfig& resolved, const Display&
 Result<TrainOutcome> repeat_training(const std::string& directory, const Settings& changes,
                                      const Display& display) {
   using namespace tri::train;
-  TRI_ASSIGN(const RunDirectory run, find_run_directory(directory));
+  TRI_ASSIGN(const RunDirectory run, find_run_directory(directory, "--repeat"));
   TRI_ASSIGN(ResolvedConfig resolved, resumed_config(run, changes));
   const bool elsewhere =
       std::ranges::any_of(changes, [](const auto& change) { return change.first == "out"; });

@@ -127,40 +127,32 @@ class Train(Folder):
                     for n in [1, 3]]
         self.assertEqual(*bytes_of)
 
-    def test_panel_on_a_terminal(self):
+    def screen(self, *args, columns=80):
+        """What a training writes on a terminal so wide."""
         master, slave = pty.openpty()
-        program = subprocess.Popen([PROGRAM, "train", *TINY, "--epochs", "60", "--out",
-                                    str(self.folder / "a")], stdin=slave, stdout=slave,
-                                   stderr=slave, env={**os.environ, "TERM": "xterm"})
-        os.close(slave)
-        screen = b""
-        try:
-            while select.select([master], [], [], 60)[0]:
-                screen += os.read(master, 65536)
-        except OSError:  # the other end is closed
-            pass
-        os.close(master)
-        self.assertEqual(program.wait(), 0)
-        self.assertIn(b"images/s", screen)
-        self.assertIn(b"test accuracy", screen)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        with subprocess.Popen([PROGRAM, "train", *TINY, *args], stdin=slave, stdout=slave, stderr=slave,
+                              env={**os.environ, "TERM": "xterm", "LC_ALL": "C"}) as program:
+            os.close(slave)
+            written = b""
+            try:
+                while select.select([master], [], [], 60)[0]:
+                    written += os.read(master, 65536)
+            except OSError:  # the other end is closed
+                pass
+            os.close(master)
+            self.assertEqual(program.wait(), 0)
+        return written.decode()
+
+    def test_panel_on_a_terminal(self):
+        screen = self.screen("--epochs", "60", "--out", str(self.folder / "a"))
+        self.assertIn("images/s", screen)
+        self.assertIn("test accuracy", screen)
 
     def test_no_line_is_wider_than_the_terminal(self):
         for columns in [40, 80, 110]:
-            master, slave = pty.openpty()
-            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-            with subprocess.Popen([PROGRAM, "train", *TINY, "--out", f"{self.folder}/{columns}"],
-                                  stdin=slave, stdout=slave, stderr=slave,
-                                  env={**os.environ, "TERM": "xterm", "LC_ALL": "C"}) as program:
-                os.close(slave)
-                screen = b""
-                try:
-                    while select.select([master], [], [], 60)[0]:
-                        screen += os.read(master, 65536)
-                except OSError:  # the other end is closed
-                    pass
-                os.close(master)
-                self.assertEqual(program.wait(), 0)
-            text = re.sub(r"\x1b\[[0-9]*[A-Z]", "", screen.decode()).replace("\r", "\n")
+            screen = self.screen("--out", f"{self.folder}/{columns}", columns=columns)
+            text = re.sub(r"\x1b\[[0-9]*[A-Z]", "", screen).replace("\r", "\n")
             lines = [line for line in text.split("\n") if line.startswith("epoch ")]
             self.assertGreaterEqual(len(lines), 3)
             for line in lines:
@@ -244,6 +236,7 @@ class WrongUse(Folder):
 
     def test_nothing_to_resume(self):
         self.assert_refused(2, ["train", "--resume", "nowhere"], "nowhere", "no checkpoint")
+        self.assert_refused(2, ["train", "--repeat", "nowhere"], "--repeat nowhere", "no checkpoint")
 
     def test_data(self):
         self.assert_refused(1, ["train", *TINY, "--data", "cifar10:/nowhere"], "/nowhere")
