@@ -25,8 +25,7 @@ constexpr int kSpins = 100;
 // leaves its core idle, and an idle core looks once for threads that wait elsewhere. It may find
 // one of ours, pushed aside by another process in the middle of a tile, but leaves it where it is
 // if it ran a moment ago. Without a second look that tile, and with it the job, waits until the
-// other process has had its turn. With naps Beside/50 of thread_pool_bench.cpp takes 0.84 of the
-// time it took without (means of 15 runs in turn on a busy machine).
+// other process has had its turn. Beside/50 of thread_pool_bench.cpp shows what they are worth.
 constexpr timespec kNap = {0, 250'000};
 constexpr int kNaps = 80;
 constexpr size_t kCaller = 0;  // its number as a worker
