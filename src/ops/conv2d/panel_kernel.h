@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "numeric/format.h"
+
 namespace tri::ops {
 
 inline constexpr int64_t kPanel = 16;
@@ -68,5 +70,8 @@ void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t chann
 
 // dst[c][r] = src[r][c] for a 16 x 16 block, strides in floats.
 void transpose_block(const float* src, int64_t src_stride, float* dst, int64_t dst_stride) noexcept;
+// The same from fp32, bf16 or fp16; strides in elements.
+void transpose_block(numeric::Format format, const void* src, int64_t src_stride, float* dst,
+                     int64_t dst_stride) noexcept;
 
 }  // namespace tri::ops

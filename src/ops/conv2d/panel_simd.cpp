@@ -1,6 +1,5 @@
 // ops/conv2d/panel_simd.cpp; contract in panel_kernel.h. Never throws, allocates or logs.
 #include "ops/conv2d/panel_kernel.h"
-#include "ops/conv2d/panel_weights.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/conv2d/panel_simd.cpp"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/conv2d/panel_kernel.h"
 #include "ops/rows/transform_kernel.h"
 
 namespace tri::ops {

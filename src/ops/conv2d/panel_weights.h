@@ -20,8 +20,4 @@ const float* forward_panel(const ConvGeometry& geometry, const Weights& weights,
 const float* backward_panel(const ConvGeometry& geometry, const Weights& weights, int64_t group,
                             int64_t panel, const std::vector<bool>* used, float* scratch) noexcept;
 
-// transpose_block() of fp32, bf16 or fp16; strides in elements.
-void transpose_block(numeric::Format format, const void* src, int64_t src_stride, float* dst,
-                     int64_t dst_stride) noexcept;
-
 }  // namespace tri::ops
