@@ -16,12 +16,9 @@ function(tri_room name)
   tri_compile_alone(${sources} ${tests})
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
-  # Register tiles are arrays of vectors: only -O3 unrolls their loops and keeps them in registers.
-  if(NOT TRI_SANITIZE)
-    set(kernels ${sources})
-    list(FILTER kernels INCLUDE REGEX "_simd\\.cpp$")
-    set_source_files_properties(${kernels} PROPERTIES COMPILE_OPTIONS -O3)
-  endif()
+  set(kernels ${sources})
+  list(FILTER kernels INCLUDE REGEX "_simd\\.cpp$")
+  set_source_files_properties(${kernels} PROPERTIES COMPILE_OPTIONS "${TRI_KERNEL_OPTIONS}")
 
   list(TRANSFORM ARG_DEPS PREPEND tri_)
   if(sources)
@@ -72,12 +69,34 @@ function(tri_test name)
   include(GoogleTest)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock_main rapidcheck)
-  # Tests are compiled more often than run; sanitizers make the optimizer costly.
+  tri_compile_as_test(${name})
+  if(TRI_UNITY)
+    tri_test_headers()
+    target_precompile_headers(${name} REUSE_FROM tri_test_headers)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
+                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 600)
+endfunction()
+
+# Tests are compiled more often than run; sanitizers make the optimizer costly.
+function(tri_compile_as_test name)
   if(TRI_SANITIZE)
     target_compile_options(${name} PRIVATE -O0)
   elseif(TRI_UNITY)
     target_compile_options(${name} PRIVATE -O1)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
-                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 600)
+endfunction()
+
+# What every test includes, read once for all of them.
+function(tri_test_headers)
+  if(TARGET tri_test_headers)
+    return()
+  endif()
+  set(nothing ${CMAKE_BINARY_DIR}/test_headers.cpp)
+  file(CONFIGURE OUTPUT ${nothing} CONTENT "")
+  add_library(tri_test_headers OBJECT ${nothing})
+  target_link_libraries(tri_test_headers PRIVATE tri_settings GTest::gmock rapidcheck)
+  target_precompile_headers(tri_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h>
+                                                     <fmt/format.h> <string> <vector>)
+  tri_compile_as_test(tri_test_headers)
 endfunction()

@@ -47,7 +47,18 @@ endif()
 if(TRI_CHECKS)
   target_compile_definitions(tri_settings INTERFACE TRI_CHECKS=1)
 endif()
+# Register tiles are arrays of vectors: only -O3 unrolls their loops and keeps them in registers.
+set(TRI_KERNEL_OPTIONS -O3)
 if(TRI_SANITIZE)
+  # Kernels are many instances of inlined code, so checks of every access are dear there: addresses are
+  # checked by calls, and what a wrong pointer does is left to AddressSanitizer alone.
+  set(TRI_KERNEL_OPTIONS -O1)
+  if(TRI_SANITIZE MATCHES undefined)
+    list(APPEND TRI_KERNEL_OPTIONS -fno-sanitize=null,alignment,object-size,vptr)
+  endif()
+  if(TRI_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    list(APPEND TRI_KERNEL_OPTIONS --param=asan-instrumentation-with-call-threshold=0)
+  endif()
   target_compile_options(tri_settings INTERFACE -fsanitize=${TRI_SANITIZE} -fno-omit-frame-pointer
                                                 -fno-sanitize-recover=all)
   target_link_options(tri_settings INTERFACE -fsanitize=${TRI_SANITIZE})

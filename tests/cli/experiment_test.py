@@ -188,7 +188,7 @@ class Tune(Folder):
         done = self.experiment("tune", "--dry-run")
         lines = done.stdout.splitlines()
         self.assertEqual(json.loads(self.experiment("tune", "--dry-run", "--json").stdout), lines)
-        self.assertEqual(len(lines), 3 * 4 * 3)
+        self.assertEqual(len(lines), 3 * 4 * 2)
         for line in lines:
             self.assertIn("--val-split 0.1", line)
 
