@@ -7,12 +7,14 @@
 #include "ops/conv2d/gather_conv.h"
 #include "ops/conv2d/pointwise.h"
 #include "ops/conv2d/winograd.h"
+#include "ops/conv2d/winograd_outer.h"
 #include "ops/operation.h"
 
 namespace tri::ops {
 namespace {
 
 using DensePlan = std::variant<GatherPlan, WinogradPlan>;
+using WeightsPlan = std::variant<OuterPlan, WinogradOuterPlan>;
 
 KernelChoice dense_choice(const ConvGeometry& geometry) {
   if (suits_winograd(geometry)) return {Kernel::kWinograd, Kernel::kDirect};
@@ -31,6 +33,13 @@ DensePlan dense_plan(const ConvGeometry& geometry, Direction direction, int64_t 
   return GatherPlan(geometry, direction, samples);
 }
 
+WeightsPlan weights_plan(const ConvGeometry& geometry, const OperationSpec& spec) {
+  const Kernel kernel = backward_choice(geometry).of(spec.kernels.backward);
+  if (kernel == Kernel::kWinograd && can_winograd_weights(geometry))
+    return WinogradOuterPlan(geometry, spec.samples, spec.ghost);
+  return OuterPlan(geometry, spec.samples, spec.ghost);
+}
+
 size_t scratch_of(const DensePlan& plan, size_t threads) {
   return std::visit([threads](const auto& p) { return p.scratch_bytes(threads); }, plan);
 }
@@ -42,23 +51,31 @@ class DenseConv final : public Operation {
                             dense_choice(geometry).of(spec.kernels.forward))),
         backward_(dense_plan(geometry, Direction::kBackwardData, spec.samples,
                              backward_choice(geometry).of(spec.kernels.backward))),
-        outer_(geometry, spec.samples, spec.ghost) {
+        weights_(weights_plan(geometry, spec)) {
     choose(spec.kernels, dense_choice(geometry), backward_choice(geometry));
     needs_.forward_scratch = scratch_of(forward_, spec.threads);
     needs_.backward_scratch = scratch_of(backward_, spec.threads);
-    if (needs_.kernels.backward == Kernel::kJoined) pointwise_.emplace(outer_);
-    data_offset_ = outer_.shared_bytes() + spec.threads * outer_.worker_bytes();
-    needs_.weights_scratch =
-        std::max(data_offset_ + (pointwise_ ? pointwise_->shared_bytes(outer_) +
-                                                  spec.threads * pointwise_->worker_bytes()
-                                            : 0),
-                 spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
+    std::visit(
+        [&](const auto& plan) {
+          data_offset_ = plan.shared_bytes() + spec.threads * plan.worker_bytes();
+          needs_.whole_gradient = plan.whole_gradient();
+          needs_.bounded_gradient = plan.bounded_gradient();
+          needs_.gradient_parts = plan.parts();
+        },
+        weights_);
+    needs_.weights_scratch = data_offset_;
+    if (needs_.kernels.backward == Kernel::kJoined) {
+      const OuterPlan& outer = std::get<OuterPlan>(weights_);
+      pointwise_.emplace(outer);
+      needs_.weights_scratch +=
+          pointwise_->shared_bytes(outer) + spec.threads * pointwise_->worker_bytes();
+    }
+    if (spec.attr.bias)
+      needs_.weights_scratch =
+          std::max(needs_.weights_scratch, spec.threads * bias_grad_worker_bytes());
     needs_.data_with_weights = pointwise_.has_value();
     needs_.tells_forward = needs_.tells_data = true;
     needs_.reads_inputs_backward = true;
-    needs_.whole_gradient = outer_.whole_gradient();
-    needs_.bounded_gradient = outer_.bounded_gradient();
-    needs_.gradient_parts = outer_.parts();
     needs_.macs = geometry.useful_macs();
   }
   StoreCounts forward(const PassArguments& pass) noexcept override {
@@ -78,22 +95,34 @@ class DenseConv final : public Operation {
         backward_);
   }
   StoreCounts backward_weights(const PassArguments& pass) noexcept override {
-    const Shape& out = outer_.geometry.out;
-    if (pass.bias_grad != nullptr)
-      bias_grad(outer_.samples, out.pixels(), out.c, pass.output_grad, pass.bias_grad, pass.scratch,
-                *pass.pool);
+    if (const auto* plan = std::get_if<WinogradOuterPlan>(&weights_)) {
+      bias_gradient(*plan, pass);
+      conv_backward_weights(*plan, pass.inputs[0], pass.output_grad, pass.initial, pass.partial,
+                            *pass.consumer, pass.scratch, *pass.pool);
+      return {};
+    }
+    const OuterPlan& outer = std::get<OuterPlan>(weights_);
+    bias_gradient(outer, pass);
     std::optional<PointwiseData> data;
     if (pointwise_ && !pass.input_grads.empty() && pass.input_grads[0].data != nullptr)
-      data.emplace(outer_, *pointwise_, pass.weights, pass.input_grads[0],
+      data.emplace(outer, *pointwise_, pass.weights, pass.input_grads[0],
                    pass.scratch + data_offset_, *pass.pool);
-    conv_backward_weights(outer_, pass.inputs[0], pass.output_grad, pass.initial, pass.partial,
+    conv_backward_weights(outer, pass.inputs[0], pass.output_grad, pass.initial, pass.partial,
                           *pass.consumer, pass.scratch, *pass.pool, data ? &*data : nullptr);
     return data ? data->total() : StoreCounts{};
   }
 
  private:
+  template <class Plan>
+  static void bias_gradient(const Plan& plan, const PassArguments& pass) {
+    const Shape& out = plan.geometry.out;
+    if (pass.bias_grad != nullptr)
+      bias_grad(plan.samples, out.pixels(), out.c, pass.output_grad, pass.bias_grad, pass.scratch,
+                *pass.pool);
+  }
+
   DensePlan forward_, backward_;
-  OuterPlan outer_;
+  WeightsPlan weights_;
   std::optional<PointwisePlan> pointwise_;
   size_t data_offset_ = 0;  // of its scratch
 };

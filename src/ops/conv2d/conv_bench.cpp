@@ -11,6 +11,7 @@
 #include "ops/conv2d/gather_conv.h"
 #include "ops/conv2d/outer_conv.h"
 #include "ops/conv2d/winograd.h"
+#include "ops/conv2d/winograd_outer.h"
 
 namespace tri::ops {
 namespace {
@@ -97,9 +98,10 @@ void backward_data(benchmark::State& state, const Case& c) {
   report(state, s);
 }
 
+template <class Plan>
 void backward_weights(benchmark::State& state, const Case& c) {
   Setup s(c);
-  const OuterPlan plan(s.g, s.samples, 0);
+  const Plan plan(s.g, s.samples, 0);
   s.scratch.resize(plan.shared_bytes() + plan.worker_bytes() * s.pool.threads());
   std::vector<float> partial(s.w.size());
   const Source x{s.stored(s.x, s.g.in), {}, Activation::kRelu};
@@ -145,8 +147,9 @@ const int registered = [] {
     if (suits_winograd(Setup(c).g)) {
       add("forward_winograd", forward<WinogradPlan>);
       add("backward_data_winograd", backward_data<WinogradPlan>);
+      add("backward_weights_winograd", backward_weights<WinogradOuterPlan>);
     }
-    add("backward_weights", backward_weights);
+    add("backward_weights", backward_weights<OuterPlan>);
   }
   return 0;
 }();

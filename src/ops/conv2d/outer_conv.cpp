@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 
+#include "ops/conv2d/outer_job.h"
 #include "simd/finite.h"
 
 namespace tri::ops {
@@ -139,24 +140,8 @@ size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t tap, Run* runs)
   return count;
 }
 
-// Part of dW that one job owns: an out panel and some in panels, all taps.
-struct Job {
-  Job(const OuterPlan& p, size_t index, int64_t group) {
-    const int64_t blocks = (p.in_panels + p.job_panels - 1) / p.job_panels;
-    out_panel = static_cast<int64_t>(index) / blocks;
-    first_panel = static_cast<int64_t>(index) % blocks * p.job_panels;
-    panels = std::min(p.job_panels, p.in_panels - first_panel);
-    first_row = first_panel * outer_rows();
-    rows = std::min(panels * outer_rows(), p.channels - first_row);
-    begin = (group * p.out_panels + out_panel) * p.geometry.panel_floats() + first_row * kPanel;
-  }
-  int64_t out_panel, first_panel, panels;
-  int64_t first_row, rows;  // of each tap
-  int64_t begin;            // where tap 0 of the job starts in storage
-};
-
-void load_sums(const OuterPlan& p, const Job& job, const float* from, float* sums) {
-  const int64_t tap_floats = job.panels * outer_rows() * kPanel;
+void load_sums(const OuterPlan& p, const OuterJob& job, const float* from, float* sums) {
+  const int64_t tap_floats = job.tap_floats();
   if (from == nullptr) {
     std::fill_n(sums, p.taps * tap_floats, 0.0f);
     return;
@@ -168,27 +153,20 @@ void load_sums(const OuterPlan& p, const Job& job, const float* from, float* sum
   }
 }
 
-void store_sums(const OuterPlan& p, const Job& job, const float* sums, float* to) {
-  const int64_t tap_floats = job.panels * outer_rows() * kPanel;
+void store_sums(const OuterPlan& p, const OuterJob& job, const float* sums, float* to) {
+  const int64_t tap_floats = job.tap_floats();
   for (int64_t tap = 0; tap < p.taps; ++tap)
     std::copy_n(sums + tap * tap_floats, job.rows * kPanel,
                 to + job.begin + tap * p.channels * kPanel);
 }
 
 // `index`: of the job, over all groups.
-void deliver(const OuterPlan& p, const Job& job, size_t index, const Workspace& work,
+void deliver(const OuterPlan& p, const OuterJob& job, size_t index, const Workspace& work,
              GradConsumer& consumer) {
-  const int64_t tap_floats = job.panels * outer_rows() * kPanel;
-  if (p.channels % 2 == 0) {
-    for (int64_t tap = 0; tap < p.taps; ++tap)
-      consumer.consume(index * static_cast<size_t>(p.taps) + static_cast<size_t>(tap),
-                       job.begin + tap * p.channels * kPanel, job.rows * kPanel,
-                       work.sums + tap * tap_floats);
-    return;
-  }
+  if (p.channels % 2 == 0) return deliver_taps(job, index, p.taps, p.channels, work.sums, consumer);
   const int64_t whole = p.geometry.panel_floats(), used = p.taps * p.channels * kPanel;
   for (int64_t tap = 0; tap < p.taps; ++tap)
-    std::copy_n(work.sums + tap * tap_floats, job.rows * kPanel,
+    std::copy_n(work.sums + tap * job.tap_floats(), job.rows * kPanel,
                 work.delivery + tap * p.channels * kPanel);
   std::fill(work.delivery + used, work.delivery + whole, 0.0f);
   consumer.consume(index, job.begin, whole, work.delivery);
@@ -223,7 +201,7 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
       const float* from = c == 0 ? initial : partial;
       pool.run(p.jobs(), [&](size_t index, size_t worker) {
         const Workspace work(p, workers + worker * p.worker_bytes());
-        const Job job(p, index, group);
+        const OuterJob job(p, index, group);
         const int64_t tile = outer_rows() * kPanel;
         load_sums(p, job, from, work.sums);
         for (size_t i = 0; i < count; ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ceil_div.h"
+#include "ops/conv2d/outer_job.h"
 
 namespace tri::ops {
 namespace {
@@ -65,9 +66,7 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost) : geometry
                    : std::clamp<int64_t>(in_panels * out_panels / kWantedJobs, 1, in_panels);
 }
 
-size_t OuterPlan::jobs() const {
-  return static_cast<size_t>(out_panels * ceil_div(in_panels, job_panels));
-}
+size_t OuterPlan::jobs() const { return outer_jobs(*this); }
 
 size_t OuterPlan::parts() const {
   const auto whole = static_cast<size_t>(geometry.groups) * jobs();

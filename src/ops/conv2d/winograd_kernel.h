@@ -1,5 +1,5 @@
 #pragma once
-// Room: ops. The three transforms of Winograd's F(2x2, 3x3), channels in vector lanes, all fp32. A
+// Room: ops. The transforms of Winograd's F(2x2, 3x3), channels in vector lanes, all fp32. A
 // tile of 2 x 2 results comes from a patch of 4 x 4 sources: both patch and filter become 16
 // numbers each, one per frequency, that meet in 16 products instead of 36.
 #include <cstdint>
@@ -28,5 +28,23 @@ struct WinogradResult {
   int64_t rows, width;
 };
 void winograd_result(const WinogradResult& result) noexcept;
+
+// Backward to the filters. `tiles` neighbouring tiles of 2 x 2 gradients, otherwise as
+// winograd_source(): dst = A g A^T.
+void winograd_gradient(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
+                       int64_t stride) noexcept;
+
+// dst[tap * dst_stride + i] = before[tap * before_stride + i] + G^T m G of the sums
+// m = sums[frequency * sums_stride + i], for all i < floats. `before` may be null, or dst.
+struct WinogradTaps {
+  const float* sums;
+  int64_t sums_stride;
+  const float* before;
+  int64_t before_stride;
+  float* dst;
+  int64_t dst_stride;
+  int64_t floats;
+};
+void winograd_taps(const WinogradTaps& taps) noexcept;
 
 }  // namespace tri::ops

@@ -112,6 +112,65 @@ void winograd_result(const WinogradResult& r) {
     result_lines<1>(r);
 }
 
+// A along one axis.
+template <class V>
+HWY_INLINE V gradient_axis(int row, V g0, V g1) {
+  if (row == 0) return g0;
+  if (row == 3) return hn::Neg(g1);
+  return row == 1 ? hn::Add(g0, g1) : hn::Sub(g0, g1);
+}
+
+void winograd_gradient(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
+                       int64_t stride) {
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const float* HWY_RESTRICT from = src + 2 * tile * channels;
+    float* HWY_RESTRICT to = dst + tile * channels;
+    for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
+      const auto g00 = hn::LoadU(d, from + c), g01 = hn::LoadU(d, from + channels + c);
+      const auto g10 = hn::LoadU(d, from + line + c);
+      const auto g11 = hn::LoadU(d, from + line + channels + c);
+      for (int y = 0; y < 4; ++y) {
+        const auto left = gradient_axis(y, g00, g10), right = gradient_axis(y, g01, g11);
+        for (int x = 0; x < 4; ++x)
+          hn::StoreU(gradient_axis(x, left, right), d, to + (4 * y + x) * stride + c);
+      }
+    });
+  }
+}
+
+// G^T along one axis. Halving is exact.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void taps_axis(D d, V m0, V m1, V m2, V m3, V* taps) {
+  const V half = hn::Set(d, 0.5f), both = hn::Mul(half, hn::Add(m1, m2));
+  taps[0] = hn::Add(m0, both);
+  taps[1] = hn::Mul(half, hn::Sub(m1, m2));
+  taps[2] = hn::Add(both, m3);
+}
+
+void winograd_taps(const WinogradTaps& all) {
+  const WinogradTaps t = all;
+  for_channels(t.floats, [=](auto d, int64_t i) TRI_LANES {
+    using V = hn::Vec<decltype(d)>;
+    V w[4][3];
+    for (int x = 0; x < 4; ++x) {
+      const float* m = t.sums + x * t.sums_stride + i;
+      const int64_t row = 4 * t.sums_stride;
+      taps_axis(d, hn::LoadU(d, m), hn::LoadU(d, m + row), hn::LoadU(d, m + 2 * row),
+                hn::LoadU(d, m + 3 * row), w[x]);
+    }
+    for (int y = 0; y < 3; ++y) {
+      V taps[3];
+      taps_axis(d, w[0][y], w[1][y], w[2][y], w[3][y], taps);
+      for (int x = 0; x < 3; ++x) {
+        const int64_t tap = 3 * y + x;
+        if (t.before != nullptr)
+          taps[x] = hn::Add(hn::LoadU(d, t.before + tap * t.before_stride + i), taps[x]);
+        hn::StoreU(taps[x], d, t.dst + tap * t.dst_stride + i);
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tri::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -121,6 +180,8 @@ namespace tri::ops {
 HWY_EXPORT(winograd_weights);
 HWY_EXPORT(winograd_source);
 HWY_EXPORT(winograd_result);
+HWY_EXPORT(winograd_gradient);
+HWY_EXPORT(winograd_taps);
 
 void winograd_weights(const float* panel, int64_t floats, float* dst) noexcept {
   HWY_DYNAMIC_DISPATCH(winograd_weights)(panel, floats, dst);
@@ -132,5 +193,10 @@ void winograd_source(const float* src, int64_t line, int64_t channels, int64_t t
 void winograd_result(const WinogradResult& result) noexcept {
   HWY_DYNAMIC_DISPATCH(winograd_result)(result);
 }
+void winograd_gradient(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
+                       int64_t stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(winograd_gradient)(src, line, channels, tiles, dst, stride);
+}
+void winograd_taps(const WinogradTaps& taps) noexcept { HWY_DYNAMIC_DISPATCH(winograd_taps)(taps); }
 }  // namespace tri::ops
 #endif  // HWY_ONCE

@@ -1,0 +1,233 @@
+#include "ops/conv2d/winograd_outer.h"
+
+#include <algorithm>
+
+#include "base/ceil_div.h"
+#include "base/check.h"
+#include "ops/conv2d/outer_job.h"
+#include "ops/conv2d/winograd.h"
+#include "ops/conv2d/winograd_kernel.h"
+
+namespace tri::ops {
+namespace {
+
+using base::ceil_div;
+
+// Packed at a time: small beside the activations, large beside the cost of two barriers.
+constexpr int64_t kUnitBytes = 2 << 20;
+// So that a unit's taps cost little beside its sums, and its panels of g stay in L1.
+constexpr int64_t kLeastPatches = 32, kMostPatches = 256;
+// Lines of patches packed together: their rows are loaded once, but for two.
+constexpr int64_t kShareLines = 4;
+// Enough for uneven cores.
+constexpr int64_t kWantedJobs = 32;
+// Keeps the 16 streams of one patch out of one set of L1.
+constexpr int64_t kSkew = 16;
+
+size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
+
+// Packed x of a unit: [frequency][in panel][patch][rows of the tile]; packed g:
+// [frequency][out panel][patch][16]. All in floats.
+struct Layout {
+  explicit Layout(const WinogradOuterPlan& p)
+      : x_panel(p.unit_patches * outer_rows()),
+        x_frequency(p.in_panels * x_panel + kSkew),
+        g_panel(p.unit_patches * kPanel),
+        g_frequency(p.out_panels * g_panel + kSkew),
+        g_begin(kFrequencies * x_frequency),
+        size(g_begin + kFrequencies * g_frequency) {}
+  int64_t x_panel, x_frequency, g_panel, g_frequency;
+  int64_t g_begin, size;
+};
+
+struct Sizes {
+  explicit Sizes(const WinogradOuterPlan& p)
+      : columns(2 * p.patches_w + 2),
+        block((2 * p.share_lines + 2) * columns * std::max(p.geometry.in.c, p.geometry.out.c)),
+        line(kFrequencies * (p.patches_w * std::max(p.geometry.in.c, p.geometry.out.c) + kSkew)),
+        sums(kFrequencies * p.job_panels * outer_rows() * kPanel),
+        taps(p.geometry.taps() * p.job_panels * outer_rows() * kPanel) {}
+  int64_t columns;
+  int64_t block, line, sums, taps;
+};
+
+struct Workspace {
+  Workspace(const Sizes& size, std::byte* memory) {
+    const auto take = [&memory](int64_t floats) {
+      auto* part = reinterpret_cast<float*>(memory);
+      memory += padded_bytes(floats);
+      return part;
+    };
+    block = take(size.block);
+    line = take(size.line);
+    sums = take(size.sums);
+    taps = take(size.taps);
+  }
+  float* block;  // [row][column][channel] of one tensor, zeros where it has none
+  float* line;   // [frequency][patch of a line][channel]
+  float* sums;   // [frequency][in panel of the job][rows][16]
+  float* taps;   // [tap][in panel of the job][rows][16]
+};
+
+// Some lines of patches of one sample of a unit.
+struct Share {
+  int64_t sample, line, lines;
+  int64_t patch;  // the first one's number in the unit
+};
+
+Share share_of(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& u, size_t index) {
+  const int64_t each = ceil_div(u.lines, p.share_lines);
+  const int64_t n = static_cast<int64_t>(index) / each;
+  const int64_t first = static_cast<int64_t>(index) % each * p.share_lines;
+  return {u.sample + n, u.line + first, std::min(p.share_lines, u.lines - first),
+          (n * u.lines + first) * p.patches_w};
+}
+
+// Rows [top, top + rows) of a tensor of this shape, the first column at `left`.
+template <class Load>
+void load_block(const Shape& shape, int64_t sample, int64_t top, int64_t rows, int64_t left,
+                int64_t columns, Load load, float* block) {
+  const int64_t c = shape.c, right = std::min(columns, left + shape.w);
+  for (int64_t i = 0; i < rows; ++i) {
+    float* row = block + i * columns * c;
+    if (top + i < 0 || top + i >= shape.h) {
+      std::fill_n(row, columns * c, 0.0f);
+      continue;
+    }
+    std::fill_n(row, left * c, 0.0f);
+    load(RowRange{sample, (top + i) * shape.w, shape.w, 0, c}, row + left * c);
+    std::fill(row + right * c, row + columns * c, 0.0f);
+  }
+}
+
+// From work.line into panels of `width` channels.
+void pack_line(const WinogradOuterPlan& p, const Workspace& work, int64_t channels, int64_t width,
+               float* to, int64_t panel, int64_t frequency) {
+  for (int64_t f = 0; f < kFrequencies; ++f)
+    pack_rows(work.line + f * (p.patches_w * channels + kSkew), p.patches_w, channels, channels,
+              width, to + f * frequency, width, panel);
+}
+
+void pack_input(const WinogradOuterPlan& p, const Share& s, const Source& x, const Layout& at,
+                const Sizes& size, const Workspace& work, float* packed) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t c = g.in.c, row = size.columns * c;
+  load_block(
+      g.in, s.sample, 2 * s.line - g.padding_h, 2 * s.lines + 2, g.padding_w, size.columns,
+      [&](const RowRange& range, float* to) { load_rows(x, range, to, c); }, work.block);
+  for (int64_t i = 0; i < s.lines; ++i) {
+    winograd_source(work.block + 2 * i * row, row, c, p.patches_w, work.line,
+                    p.patches_w * c + kSkew);
+    pack_line(p, work, c, outer_rows(), packed + (s.patch + i * p.patches_w) * outer_rows(),
+              at.x_panel, at.x_frequency);
+  }
+}
+
+void pack_gradient(const WinogradOuterPlan& p, const Share& s, const GradSource& d,
+                   const Layout& at, const Sizes& size, const Workspace& work, float* packed) {
+  const int64_t c = p.geometry.out.c, row = size.columns * c;
+  load_block(
+      p.geometry.out, s.sample, 2 * s.line, 2 * s.lines, 0, size.columns,
+      [&](const RowRange& range, float* to) { load_grad_rows(d, range, to, c); }, work.block);
+  for (int64_t i = 0; i < s.lines; ++i) {
+    winograd_gradient(work.block + 2 * i * row, row, c, p.patches_w, work.line,
+                      p.patches_w * c + kSkew);
+    pack_line(p, work, c, kPanel, packed + at.g_begin + (s.patch + i * p.patches_w) * kPanel,
+              at.g_panel, at.g_frequency);
+  }
+}
+
+// The sums of one job over a unit, as [frequency][in panel][rows][16].
+void multiply(const OuterJob& job, const Layout& at, const float* packed, int64_t patches,
+              float* sums) {
+  const Run all{0, 0, static_cast<int32_t>(patches)};
+  const int64_t tile = outer_rows() * kPanel;
+  std::fill_n(sums, kFrequencies * job.tap_floats(), 0.0f);
+  for (int64_t f = 0; f < kFrequencies; ++f) {
+    const float* x = packed + f * at.x_frequency + job.first_panel * at.x_panel;
+    const float* g = packed + at.g_begin + f * at.g_frequency + job.out_panel * at.g_panel;
+    for (int64_t q = 0; q < job.panels; ++q)
+      outer_tile(x + q * at.x_panel, g, &all, 1, sums + f * job.tap_floats() + q * tile);
+  }
+}
+
+}  // namespace
+
+bool can_winograd_weights(const ConvGeometry& g) {
+  return can_winograd(g) && g.in.c % 2 == 0;  // so that taps can be handed over one by one
+}
+
+WinogradOuterPlan::WinogradOuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost)
+    : geometry(g),
+      samples(n),
+      patches_h(ceil_div(g.out.h, 2)),
+      patches_w(ceil_div(g.out.w, 2)),
+      channels(g.in.c),
+      in_panels(ceil_div(g.in.c, outer_rows())),
+      out_panels(g.panels()),
+      job_panels(std::clamp<int64_t>(in_panels * out_panels / kWantedJobs, 1, in_panels)) {
+  TRI_CHECK(can_winograd_weights(g), "in = {}, out = {}", g.in.text(), g.out.text());
+  if (ghost == 0) ghost = n;
+  const int64_t patch_bytes =
+      kFrequencies * (in_panels * outer_rows() + out_panels * kPanel) * int64_t{sizeof(float)};
+  const int64_t wanted = std::clamp(kUnitBytes / patch_bytes, kLeastPatches, kMostPatches);
+  const int64_t strips = ceil_div(patches_h, std::clamp<int64_t>(wanted / patches_w, 1, patches_h));
+  const int64_t lines = ceil_div(patches_h, strips);
+  const int64_t together =
+      strips > 1 ? 1 : std::clamp<int64_t>(wanted / (patches_h * patches_w), 1, ghost);
+  unit_patches = together * lines * patches_w;
+  share_lines = std::min(kShareLines, lines);
+  for (int64_t first = 0; first < n; first += ghost) {
+    const int64_t end = std::min(n, first + ghost);
+    for (int64_t s = first; s < end; s += together)
+      for (int64_t line = 0; line < patches_h; line += lines)
+        units.push_back({s, std::min(together, end - s), line, std::min(lines, patches_h - line)});
+  }
+}
+
+size_t WinogradOuterPlan::parts() const {
+  return outer_jobs(*this) * static_cast<size_t>(geometry.taps());
+}
+
+size_t WinogradOuterPlan::shared_bytes() const { return padded_bytes(Layout(*this).size); }
+
+size_t WinogradOuterPlan::worker_bytes() const {
+  const Sizes size(*this);
+  return padded_bytes(size.block) + padded_bytes(size.line) + padded_bytes(size.sums) +
+         padded_bytes(size.taps);
+}
+
+void conv_backward_weights(const WinogradOuterPlan& p, const Source& x, const GradSource& d,
+                           const float* initial, float* partial, GradConsumer& consumer,
+                           std::byte* scratch, base::ThreadPool& pool) noexcept {
+  auto* packed = reinterpret_cast<float*>(scratch);
+  std::byte* workers = scratch + p.shared_bytes();
+  const size_t worker_bytes = p.worker_bytes();
+  const Layout at(p);
+  const Sizes size(p);
+  const int64_t stored_tap = p.channels * kPanel;
+  for (size_t i = 0; i < p.units.size(); ++i) {
+    const WinogradOuterPlan::Unit& unit = p.units[i];
+    const auto shares = static_cast<size_t>(unit.samples * ceil_div(unit.lines, p.share_lines));
+    pool.run(2 * shares, [&](size_t index, size_t worker) {
+      const Workspace work(size, workers + worker * worker_bytes);
+      if (index < shares)
+        pack_input(p, share_of(p, unit, index), x, at, size, work, packed);
+      else
+        pack_gradient(p, share_of(p, unit, index - shares), d, at, size, work, packed);
+    });
+    const float* before = i == 0 ? initial : partial;
+    const bool last = i + 1 == p.units.size();
+    pool.run(outer_jobs(p), [&](size_t index, size_t worker) {
+      const Workspace work(size, workers + worker * worker_bytes);
+      const OuterJob job(p, index, 0);
+      multiply(job, at, packed, unit.samples * unit.lines * p.patches_w, work.sums);
+      winograd_taps({work.sums, job.tap_floats(), before == nullptr ? nullptr : before + job.begin,
+                     stored_tap, last ? work.taps : partial + job.begin,
+                     last ? job.tap_floats() : stored_tap, job.rows * kPanel});
+      if (last) deliver_taps(job, index, p.geometry.taps(), p.channels, work.taps, consumer);
+    });
+  }
+}
+
+}  // namespace tri::ops

@@ -1,0 +1,52 @@
+#pragma once
+// Room: ops. Backward to the weights of a dense 3x3 convolution of stride 1 by Winograd's
+// F(2x2, 3x3), the transforms of winograd.h turned round: a patch of 4 x 4 inputs and a tile of
+// 2 x 2 gradients become 16 numbers each; their products are summed over all tiles and become the
+// 9 taps at the end. 16 products instead of 36 for every four gradients.
+//
+// Note [Order of dW by Winograd]. As in Note [Order of dW] the samples are cut into units at
+// ghost-batch boundaries, and the cut depends on the shape alone. The 16 sums begin at zero in
+// every unit; its 9 taps are added to those of the units before. So threads and micro-batches
+// change no bit, and no more than one gradient is kept from unit to unit.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ops/conv2d/outer_conv.h"
+
+namespace tri::ops {
+
+bool can_winograd_weights(const ConvGeometry& geometry);
+
+struct WinogradOuterPlan {
+  // `ghost`: samples of a ghost batch, 0 for the whole batch. REQUIRES: can_winograd_weights().
+  WinogradOuterPlan(const ConvGeometry& geometry, int64_t samples, int64_t ghost);
+
+  struct Unit {
+    int64_t sample, samples;
+    int64_t line, lines;  // of patches
+  };
+
+  ConvGeometry geometry;
+  int64_t samples;
+  int64_t patches_h, patches_w;  // tiles of 2 x 2 gradients
+  int64_t channels;              // rows of one tap: input channels
+  int64_t in_panels, out_panels, job_panels;
+  int64_t unit_patches;  // the most of one unit
+  int64_t share_lines;   // lines of patches that are packed together
+  std::vector<Unit> units;
+
+  // Meanings as in OuterPlan.
+  bool whole_gradient() const { return units.size() > 1; }
+  bool bounded_gradient() const { return false; }
+  size_t parts() const;
+  size_t shared_bytes() const;  // a packed unit
+  size_t worker_bytes() const;
+};
+
+// As conv_backward_weights() (outer_conv.h).
+void conv_backward_weights(const WinogradOuterPlan& plan, const Source& x, const GradSource& d,
+                           const float* initial, float* partial, GradConsumer& consumer,
+                           std::byte* scratch, base::ThreadPool& pool) noexcept;
+
+}  // namespace tri::ops

@@ -1,0 +1,207 @@
+#include "ops/conv2d/winograd_outer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "ops/conv2d/conv_checks.h"
+#include "ops/conv2d/conv_ref.h"
+#include "ops/conv2d/winograd_kernel.h"
+#include "ops/drawn_floats.h"
+#include "simd/convert.h"
+#include "simd/target.h"
+
+namespace tri::ops {
+namespace {
+
+struct OuterCase {
+  std::string name;
+  Shape in;
+  int64_t out, padding, samples, ghost;
+};
+
+// Odd maps end in half a tile; "strips" cuts one sample into several units, "many" has ghosts.
+const std::vector<OuterCase> kOuterCases = {
+    {"even", {8, 8, 32}, 32, 1, 3, 0},       {"odd_map", {9, 11, 34}, 51, 1, 4, 2},
+    {"unpadded", {10, 11, 40}, 32, 0, 2, 0}, {"wide_padding", {8, 9, 32}, 49, 2, 2, 1},
+    {"wide", {8, 39, 36}, 34, 1, 1, 0},      {"many", {8, 8, 34}, 32, 1, 60, 20},
+    {"strips", {47, 33, 64}, 32, 1, 1, 0},   {"small", {4, 5, 16}, 17, 1, 9, 3},
+};
+
+// Note [Error of Winograd backward]. An element of dW is G^T [sum over patches of
+// (B^T d B)(A g A^T)] G, unit by unit. What enters it has passed 2 roundings in each of the two
+// transforms, 1 in its product without FMA, one for every patch of its unit, 4 in G^T . G and one
+// for every unit, and the same expression on absolute values bounds what is rounded.
+constexpr double kSourceAxis[4][4] = {{1, 0, 1, 0}, {0, 1, 1, 0}, {0, 1, 1, 0}, {0, 1, 0, 1}};
+constexpr double kGradientAxis[4][2] = {{1, 0}, {1, 1}, {1, 1}, {0, 1}};
+constexpr double kTapsAxis[3][4] = {{1, .5, .5, 0}, {0, .5, .5, 0}, {0, .5, .5, 1}};
+
+class WinogradOuterTest : public testing::TestWithParam<OuterCase> {
+ protected:
+  WinogradOuterTest() {
+    const OuterCase& c = GetParam();
+    const int64_t shrink = 2 * c.padding - 2;
+    g = {c.in, {c.in.h + shrink, c.in.w + shrink, c.out}, 3, 3, 1, 1, c.padding, c.padding, 1};
+    n = c.samples;
+    x = drawn_floats(1, n * g.in.elements());
+    dy = drawn_floats(2, n * g.out.elements());
+    input.stored = whole_tensor(x.data(), Format::kF32, g.in);
+    grad.grad = whole_tensor(dy.data(), Format::kF32, g.out);
+  }
+
+  // Of samples [first, first + count), continued from `initial`.
+  std::vector<float> stored(base::ThreadPool& pool, int64_t first, int64_t count,
+                            const float* initial = nullptr) {
+    const WinogradOuterPlan plan(g, count, GetParam().ghost);
+    std::vector<std::byte> scratch(plan.shared_bytes() + plan.worker_bytes() * pool.threads());
+    std::vector<float> partial(static_cast<size_t>(g.weight_count()));
+    Keep keep(g.weight_count());
+    Source from = input;
+    from.stored.data = x.data() + first * g.in.elements();
+    GradSource d = grad;
+    d.grad.data = dy.data() + first * g.out.elements();
+    conv_backward_weights(plan, from, d, initial, partial.data(), keep, scratch.data(), pool);
+    for (const int taken : keep.taken) EXPECT_EQ(taken, 1);
+    return keep.grad;
+  }
+  std::vector<float> oihw(const std::vector<float>& panels) const {
+    std::vector<float> out(static_cast<size_t>(g.out.c * g.in.c * 9));
+    unpack_weights(g, panels.data(), out.data());
+    return out;
+  }
+
+  double magnitude(const std::vector<float>& of, const Shape& s, int64_t sample, int64_t row,
+                   int64_t column, int64_t c) const {
+    if (row < 0 || row >= s.h || column < 0 || column >= s.w) return 0;
+    return std::fabs(
+        double{of[static_cast<size_t>(((sample * s.h + row) * s.w + column) * s.c + c)]});
+  }
+
+  ConvGeometry g;
+  int64_t n;
+  std::vector<float> x, dy;
+  Source input;
+  GradSource grad;
+};
+
+// One tensor's absolute values through a transform: [frequency][channel] of one patch.
+template <size_t kIn, class At>
+std::vector<double> through(const double (&axis)[4][kIn], int64_t channels, At at) {
+  std::vector<double> out(static_cast<size_t>(16 * channels));
+  for (size_t f = 0; f < 16; ++f)
+    for (int64_t c = 0; c < channels; ++c)
+      for (size_t i = 0; i < kIn; ++i)
+        for (size_t j = 0; j < kIn; ++j)
+          out[f * static_cast<size_t>(channels) + static_cast<size_t>(c)] +=
+              axis[f / 4][i] * axis[f % 4][j] *
+              at(static_cast<int64_t>(i), static_cast<int64_t>(j), c);
+  return out;
+}
+
+TEST_P(WinogradOuterTest, stays_within_its_bound_on_every_target) {
+  ASSERT_TRUE(can_winograd_weights(g));
+  const auto in = static_cast<size_t>(g.in.c), out = static_cast<size_t>(g.out.c);
+  std::vector<double> want(out * in * 9);
+  reference::conv_backward_weights(g, n, x.data(), dy.data(), want.data());
+
+  std::vector<double> sums(16 * out * in);
+  for (int64_t s = 0; s < n; ++s) {
+    for (int64_t row = 0; row < g.out.h; row += 2) {
+      for (int64_t column = 0; column < g.out.w; column += 2) {
+        const auto a = through(kSourceAxis, g.in.c, [&](int64_t i, int64_t j, int64_t c) {
+          return magnitude(x, g.in, s, row + i - g.padding_h, column + j - g.padding_w, c);
+        });
+        const auto b = through(kGradientAxis, g.out.c, [&](int64_t i, int64_t j, int64_t c) {
+          return magnitude(dy, g.out, s, row + i, column + j, c);
+        });
+        for (size_t f = 0; f < 16; ++f)
+          for (size_t o = 0; o < out; ++o)
+            for (size_t i = 0; i < in; ++i)
+              sums[(f * out + o) * in + i] += b[f * out + o] * a[f * in + i];
+      }
+    }
+  }
+  const WinogradOuterPlan plan(g, n, GetParam().ghost);
+  const double steps =
+      (static_cast<double>(plan.unit_patches) + static_cast<double>(plan.units.size()) + 9) *
+      0x1p-24;
+  base::ThreadPool pool(2);
+  for (const std::string_view target : simd::runnable_targets()) {
+    ASSERT_TRUE(simd::force_target(target));
+    const auto got = oihw(stored(pool, 0, n));
+    for (size_t o = 0; o < out; ++o) {
+      for (size_t i = 0; i < in; ++i) {
+        for (size_t t = 0; t < 9; ++t) {
+          double bound = 0;
+          for (size_t f = 0; f < 16; ++f)
+            bound +=
+                kTapsAxis[t / 3][f / 4] * kTapsAxis[t % 3][f % 4] * sums[(f * out + o) * in + i];
+          const size_t at = (o * in + i) * 9 + t;
+          ASSERT_NEAR(want[at], double{got[at]}, steps / (1 - steps) * bound)
+              << target << " " << at;
+        }
+      }
+    }
+  }
+  ASSERT_TRUE(simd::force_target("auto"));
+}
+
+TEST_P(WinogradOuterTest, same_bits_for_any_number_of_threads) {
+  base::ThreadPool one(1);
+  const auto want = stored(one, 0, n);
+  for (const size_t threads : {2, 3, 8}) {
+    base::ThreadPool pool(threads);
+    EXPECT_EQ(want, stored(pool, 0, n));
+  }
+}
+
+TEST_P(WinogradOuterTest, reads_any_format) {
+  base::ThreadPool pool(2);
+  for (const Format format : {Format::kBf16, Format::kF16, Format::kF8e5}) {
+    std::vector<std::byte> narrow(x.size() * numeric::storage_bytes(format));
+    std::vector<float> rounded(x.size());
+    simd::encode(format, x.data(), narrow.data(), x.size());
+    simd::decode(format, narrow.data(), rounded.data(), x.size());
+    const WinogradOuterPlan plan(g, n, GetParam().ghost);
+    std::vector<std::byte> scratch(plan.shared_bytes() + plan.worker_bytes() * pool.threads());
+    std::vector<float> partial(static_cast<size_t>(g.weight_count()));
+    Keep of_narrow(g.weight_count()), of_rounded(g.weight_count());
+    Source from{whole_tensor(narrow.data(), format, g.in), {}, Activation::kRelu};
+    conv_backward_weights(plan, from, grad, nullptr, partial.data(), of_narrow, scratch.data(),
+                          pool);
+    from.stored = whole_tensor(rounded.data(), Format::kF32, g.in);
+    conv_backward_weights(plan, from, grad, nullptr, partial.data(), of_rounded, scratch.data(),
+                          pool);
+    EXPECT_EQ(of_narrow.grad, of_rounded.grad) << numeric::spec(format).name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(shapes, WinogradOuterTest, testing::ValuesIn(kOuterCases), kCaseName);
+
+class WinogradGhostsTest : public WinogradOuterTest {};
+
+TEST_P(WinogradGhostsTest, one_by_one_have_the_bits_of_the_whole) {
+  const int64_t ghost = GetParam().ghost;
+  base::ThreadPool pool(2);
+  std::vector<float> sums = stored(pool, 0, ghost);
+  for (int64_t first = ghost; first < n; first += ghost)
+    sums = stored(pool, first, ghost, sums.data());
+  EXPECT_EQ(sums, stored(pool, 0, n));
+}
+
+INSTANTIATE_TEST_SUITE_P(shapes, WinogradGhostsTest,
+                         testing::ValuesIn(those(kOuterCases,
+                                                 [](const OuterCase& c) { return c.ghost > 0; })),
+                         kCaseName);
+
+TEST(winograd_weights_choice, takes_an_even_number_of_input_channels) {
+  ConvGeometry geometry{{8, 8, 32}, {8, 8, 33}, 3, 3, 1, 1, 1, 1, 1};
+  EXPECT_TRUE(can_winograd_weights(geometry));
+  geometry.in.c = 33;
+  EXPECT_FALSE(can_winograd_weights(geometry));
+}
+
+}  // namespace
+}  // namespace tri::ops
