@@ -48,16 +48,22 @@ HWY_INLINE void add_blocks(const float* HWY_RESTRICT x, size_t n, double* HWY_RE
                            double* HWY_RESTRICT squares) {
   const hn::CappedTag<double, kChains> dd;
   const hn::Rebind<float, decltype(dd)> df;
-  for (size_t chain = 0; chain < kChains; chain += hn::Lanes(dd)) {
-    auto s = hn::Load(dd, sum + chain);
-    auto q = hn::Load(dd, squares + chain);
-    for (size_t i = chain; i < n; i += kChains) {
-      const auto wide = hn::PromoteTo(dd, hn::LoadU(df, x + i));
-      s = hn::Add(s, wide);
-      q = hn::Add(q, hn::Mul(wide, wide));
+  constexpr size_t kVectors = kChains / hn::MaxLanes(dd);
+  hn::Vec<decltype(dd)> s[kVectors], q[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) {
+    s[v] = hn::Load(dd, sum + v * hn::Lanes(dd));
+    q[v] = hn::Load(dd, squares + v * hn::Lanes(dd));
+  }
+  for (size_t i = 0; i < n; i += kChains) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      const auto wide = hn::PromoteTo(dd, hn::LoadU(df, x + i + v * hn::Lanes(dd)));
+      s[v] = hn::Add(s[v], wide);
+      q[v] = hn::MulAdd(wide, wide, q[v]);  // the product is exact, so fused or not is the same
     }
-    hn::Store(s, dd, sum + chain);
-    hn::Store(q, dd, squares + chain);
+  }
+  for (size_t v = 0; v < kVectors; ++v) {
+    hn::Store(s[v], dd, sum + v * hn::Lanes(dd));
+    hn::Store(q[v], dd, squares + v * hn::Lanes(dd));
   }
 }
 
