@@ -59,7 +59,8 @@ struct Setup {
     return {stored(data, s), {scale.data(), scale.data(), 0, samples}, Activation::kRelu};
   }
   GradSource gradient() const {
-    return {stored(y, g.out), source(y, g.out), scale.data(), scale.data(), scale.data()};
+    return {stored(y, g.out), source(y, g.out), scale.data(),
+            scale.data(),     scale.data(),     scale.data()};
   }
   Sink sink(std::vector<std::byte>& data, const Shape& s) const {
     return {data.data(), format, s.c, s.c, s.pixels()};

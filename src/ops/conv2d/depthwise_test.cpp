@@ -44,7 +44,8 @@ const std::vector<DepthwiseCase> kDepthwiseCases = {
     {"skips", {10, 10, 9}, 2, 1, 3, 0, 3},      {"wide_pad", {3, 4, 2}, 3, 3, 1, 3, 2},
     {"no_pad", {6, 7, 24}, 3, 3, 2, 0, 1},      {"strips", {70, 9, 8}, 3, 3, 1, 1, 2},
     {"blocks", {5, 67, 200}, 3, 3, 1, 1, 1},    {"large_map", {40, 61, 72}, 5, 5, 2, 2, 1},
-    {"few_channels", {6, 6, 3}, 3, 3, 1, 1, 3},
+    {"few_channels", {6, 6, 3}, 3, 3, 1, 1, 3}, {"three", {3, 3, 20}, 5, 5, 1, 2, 4},
+    {"four", {4, 4, 20}, 5, 5, 1, 2, 3},
 };
 
 class DepthwiseTest : public testing::TestWithParam<DepthwiseCase> {
