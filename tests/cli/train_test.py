@@ -129,7 +129,10 @@ class Train(Folder):
 
     def screen(self, *args, columns=80):
         """What a training writes on a terminal so wide."""
-        master, slave = pty.openpty()
+        try:
+            master, slave = pty.openpty()
+        except OSError as error:  # a root directory without /dev/pts
+            self.skipTest(f"no terminal to be had here: {error}")
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         with subprocess.Popen([PROGRAM, "train", *TINY, *args], stdin=slave, stdout=slave, stderr=slave,
                               env={**os.environ, "TERM": "xterm", "LC_ALL": "C"}) as program:
