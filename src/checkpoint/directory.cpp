@@ -225,7 +225,7 @@ Result<void> DirectoryWriter::swap_in() {
   const std::string old = old_name(path_);
   TRI_TRY(rename_to(path_, old));
   reached(CommitStep::kMovedAside);
-  const Result<void> moved = rename_to(temporary_, path_);
+  Result<void> moved = rename_to(temporary_, path_);
   if (!moved) {
     TRI_TRY(rename_to(old, path_));
     return moved;

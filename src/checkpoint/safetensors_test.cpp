@@ -254,7 +254,7 @@ TEST(SafetensorsReader, RefusesWhatIsNoFile) {
 
 // A scalar and a vector with an awkward name, for Python to read.
 std::string written_for_python(const ScratchDirectory& scratch) {
-  const std::string path = scratch / "f";
+  std::string path = scratch / "f";
   auto writer = SafetensorsWriter::create(
       path, {{"w \"quoted\"", DType::kF32, {3}}, {"n", DType::kI64, {}}}, {{"format", "pt"}});
   EXPECT_TRUE(writer);

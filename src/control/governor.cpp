@@ -47,9 +47,9 @@ bool scales_loss(PrecisionPolicy policy) {
   return policy != Policy::kAdaptive && policy != Policy::kFp32 && policy != Policy::kBf16;
 }
 
-Governor::Governor(GovernorSettings settings, std::vector<LayerFacts> layers,
+Governor::Governor(const GovernorSettings& settings, std::vector<LayerFacts> layers,
                    std::vector<AssignOp> ops)
-    : settings_(std::move(settings)), layers_(std::move(layers)), ops_(std::move(ops)) {
+    : settings_(settings), layers_(std::move(layers)), ops_(std::move(ops)) {
   settings_.adaptive.first_batch = settings_.first_batch;
 }
 

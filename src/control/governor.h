@@ -72,7 +72,8 @@ struct GovernorState : StepShape {
 class Governor {
  public:
   // `ops` only for the policies of paper (c).
-  Governor(GovernorSettings settings, std::vector<LayerFacts> layers, std::vector<AssignOp> ops);
+  Governor(const GovernorSettings& settings, std::vector<LayerFacts> layers,
+           std::vector<AssignOp> ops);
 
   GovernorState start() const;
   Decision current(const GovernorState& state) const;  // no changes

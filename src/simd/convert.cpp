@@ -40,7 +40,7 @@ struct Unscaled {
   HWY_INLINE V operator()(V v) const {
     return v;
   }
-  static constexpr float factor = 1.0f;
+  float factor = 1.0f;
 };
 struct Scaled {
   template <class V>

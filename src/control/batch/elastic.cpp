@@ -44,7 +44,7 @@ std::optional<int64_t> least_micros(int64_t batch, int64_t unit, uint64_t limit_
 
 BatchMove elastic_move(const ElasticSettings& settings, int64_t batch, int64_t& rest,
                        const MemoryUse& use, const BytesOfBatch& plan) {
-  const BatchMove stay{batch, ""};
+  BatchMove stay{batch, ""};
   const bool resting = rest > 0;
   if (resting) --rest;
   if (use.ceiling_bytes == 0) return stay;
