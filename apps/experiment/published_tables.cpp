@@ -170,7 +170,8 @@ Grid assignments(const DataSpecs& data) {
   return grid;
 }
 
-// A tenth is held out, a fifth of the rest is learnt from: in an hour; favours small rates.
+// A tenth is held out, a fifth of the rest is learnt from: less than an hour for all rows. So few
+// steps favour small rates; docs/results.md.
 Grid tuning(std::string_view name, std::string_view title) {
   return {.name = std::string(name),
           .title = std::string(title),

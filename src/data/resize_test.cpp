@@ -24,7 +24,7 @@ std::vector<float> resize(tensor::Shape src, tensor::Shape dst,
 struct Golden {
   tensor::Shape src, dst;
   std::vector<uint8_t> pixels;
-  std::vector<float> expected;
+  std::vector<double> expected;
 };
 
 // torch 1.13: F.interpolate(x, size, mode="bilinear", antialias=True, align_corners=False).
@@ -72,7 +72,7 @@ TEST(Resize, MatchesPyTorch) {
     ASSERT_EQ(out.size(), golden.expected.size());
     for (size_t i = 0; i < out.size(); ++i) {
       // Two means of up to 9 weights, each off by a few roundings: 2 * 9 * 2^-23 * 255.
-      EXPECT_NEAR(out[i], golden.expected[i], 18 * 0x1p-23f * 255) << i;
+      EXPECT_NEAR(double{out[i]}, golden.expected[i], 18 * 0x1p-23 * 255) << i;
     }
   }
 }
