@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/conv2d/panel_weights.h"
+#include "ops/conv2d/scratch_floats.h"
 #include "ops/rows/counts.h"
 
 namespace tri::ops {
@@ -11,19 +12,15 @@ namespace {
 // Fixed parts of one worker's scratch.
 struct Workspace {
   Workspace(const GatherPlan& plan, std::byte* memory) {
-    const auto take = [&memory](int64_t floats) {
-      auto* part = reinterpret_cast<float*>(memory);
-      memory += (floats + 15) / 16 * 64;
-      return part;
-    };
+    ScratchFloats scratch(memory);
     const int64_t positions = plan.tile_samples * plan.tile_rows * plan.dst.w;
-    source = take(plan.shared_source
-                      ? 0
-                      : plan.tile_samples * plan.tile_src_rows * plan.src.w * plan.src_group);
-    panel = take(plan.geometry.taps() * plan.src_group * kPanel);
-    results = take(positions * plan.tile_panels * kPanel);
-    rows = reinterpret_cast<RowRef*>(take(positions * 2));
-    classes = reinterpret_cast<RowClass*>(memory);
+    source = scratch.take(plan.shared_source ? 0
+                                             : plan.tile_samples * plan.tile_src_rows * plan.src.w *
+                                                   plan.src_group);
+    panel = scratch.take(plan.geometry.taps() * plan.src_group * kPanel);
+    results = scratch.take(positions * plan.tile_panels * kPanel);
+    rows = reinterpret_cast<RowRef*>(scratch.take(positions * 2));
+    classes = reinterpret_cast<RowClass*>(scratch.rest());
   }
   float* source;
   float* panel;

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "ops/conv2d/outer_job.h"
+#include "ops/conv2d/scratch_floats.h"
 #include "simd/finite.h"
 
 namespace tri::ops {
@@ -12,18 +13,14 @@ namespace {
 
 struct Workspace {
   Workspace(const OuterPlan& plan, std::byte* memory) {
-    const auto take = [&memory](int64_t floats) {
-      auto* part = reinterpret_cast<float*>(memory);
-      memory += (floats + 15) / 16 * 64;
-      return part;
-    };
+    ScratchFloats scratch(memory);
     const ConvGeometry& g = plan.geometry;
     const int64_t sum_floats = plan.taps * plan.job_panels * outer_rows() * kPanel;
-    sums = take(sum_floats);
-    delivery = take(std::max(sum_floats, g.panel_floats()));
-    row = take(
+    sums = scratch.take(sum_floats);
+    delivery = scratch.take(std::max(sum_floats, g.panel_floats()));
+    row = scratch.take(
         std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out()));
-    runs = reinterpret_cast<Run*>(memory);
+    runs = reinterpret_cast<Run*>(scratch.rest());
   }
   float* sums;      // [tap][in panel of the job][rows][16]
   float* delivery;  // the same without the padding of the last in panel

@@ -4,13 +4,12 @@
 
 #include "base/ceil_div.h"
 #include "ops/conv2d/outer_job.h"
+#include "ops/conv2d/scratch_floats.h"
 
 namespace tri::ops {
 namespace {
 
 using base::ceil_div;
-
-size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
 
 // About 256 positions of 16 gradients are 16 KiB: a unit's panel of g stays in L1 while the panels
 // of x stream past it.

@@ -5,6 +5,8 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/conv2d/panel_weights.h"
+#include "ops/conv2d/scratch_floats.h"
+#include "ops/conv2d/winograd_block.h"
 #include "ops/conv2d/winograd_kernel.h"
 #include "ops/rows/counts.h"
 
@@ -42,20 +44,14 @@ struct Sizes {
   int64_t results, rows;
 };
 
-size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
-
 struct Workspace {
   Workspace(const Sizes& size, std::byte* memory) {
-    const auto take = [&memory](int64_t floats) {
-      auto* part = reinterpret_cast<float*>(memory);
-      memory += padded_bytes(floats);
-      return part;
-    };
-    block = take(size.block);
-    source = take(size.source);
-    sums = take(size.sums);
-    results = take(size.results);
-    rows = reinterpret_cast<RowRef*>(memory);
+    ScratchFloats scratch(memory);
+    block = scratch.take(size.block);
+    source = scratch.take(size.source);
+    sums = scratch.take(size.sums);
+    results = scratch.take(size.results);
+    rows = reinterpret_cast<RowRef*>(scratch.rest());
   }
   float* block;    // [line][column][src channel]
   float* source;   // [frequency][patch][src channel]
@@ -81,25 +77,6 @@ struct Tile {
   int64_t panel_begin, panel_end, line_begin, line_end, n_begin, n_end;
 };
 
-// Fills `block` with one sample's rows under the tile and zeros where there are none.
-template <class Load>
-void load_block(const WinogradPlan& p, const Tile& t, int64_t sample, int64_t columns, Load load,
-                float* block) {
-  const int64_t channels = p.src.c, lines = 2 * (t.line_end - t.line_begin) + 2;
-  const int64_t left = p.padding_w, right = left + p.src.w;
-  for (int64_t i = 0; i < lines; ++i) {
-    const int64_t y = 2 * t.line_begin + i - p.padding_h;
-    float* line = block + i * columns * channels;
-    if (y < 0 || y >= p.src.h) {
-      std::fill_n(line, columns * channels, 0.0f);
-      continue;
-    }
-    std::fill_n(line, left * channels, 0.0f);
-    load(RowRange{sample, y * p.src.w, p.src.w, 0, channels}, line + left * channels);
-    std::fill(line + right * channels, line + columns * channels, 0.0f);
-  }
-}
-
 template <class Load, class Panel>
 StoreCounts run(const WinogradPlan& p, Load load, Panel panel, const float* bias, const Sink& sink,
                 std::byte* scratch, base::ThreadPool& pool) {
@@ -124,7 +101,8 @@ StoreCounts run(const WinogradPlan& p, Load load, Panel panel, const float* bias
     const int64_t lines = t.line_end - t.line_begin, patches = lines * p.patches_w;
     int32_t row = 0;
     for (int64_t n = t.n_begin; n < t.n_end; ++n) {
-      load_block(p, t, n, size.block_columns, load, work.block);
+      load_block(p.src, n, 2 * t.line_begin - p.padding_h, 2 * lines + 2, p.padding_w,
+                 size.block_columns, load, work.block);
       const int64_t block_line = size.block_columns * channels;
       for (int64_t i = 0; i < lines; ++i)
         winograd_source(work.block + 2 * i * block_line, block_line, channels, p.patches_w,

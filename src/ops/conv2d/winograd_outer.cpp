@@ -5,7 +5,9 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/conv2d/outer_job.h"
+#include "ops/conv2d/scratch_floats.h"
 #include "ops/conv2d/winograd.h"
+#include "ops/conv2d/winograd_block.h"
 #include "ops/conv2d/winograd_kernel.h"
 
 namespace tri::ops {
@@ -23,8 +25,6 @@ constexpr int64_t kShareLines = 4;
 constexpr int64_t kWantedJobs = 32;
 // Keeps the 16 streams of one patch out of one set of L1.
 constexpr int64_t kSkew = 16;
-
-size_t padded_bytes(int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); }
 
 // Packed x of a unit: [frequency][in panel][patch][rows of the tile]; packed g:
 // [frequency][out panel][patch][16]. All in floats.
@@ -53,15 +53,11 @@ struct Sizes {
 
 struct Workspace {
   Workspace(const Sizes& size, std::byte* memory) {
-    const auto take = [&memory](int64_t floats) {
-      auto* part = reinterpret_cast<float*>(memory);
-      memory += padded_bytes(floats);
-      return part;
-    };
-    block = take(size.block);
-    line = take(size.line);
-    sums = take(size.sums);
-    taps = take(size.taps);
+    ScratchFloats scratch(memory);
+    block = scratch.take(size.block);
+    line = scratch.take(size.line);
+    sums = scratch.take(size.sums);
+    taps = scratch.take(size.taps);
   }
   float* block;  // [row][column][channel] of one tensor, zeros where it has none
   float* line;   // [frequency][patch of a line][channel]
@@ -81,23 +77,6 @@ Share share_of(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& u, siz
   const int64_t first = static_cast<int64_t>(index) % each * p.share_lines;
   return {u.sample + n, u.line + first, std::min(p.share_lines, u.lines - first),
           (n * u.lines + first) * p.patches_w};
-}
-
-// Rows [top, top + rows) of a tensor of this shape, the first column at `left`.
-template <class Load>
-void load_block(const Shape& shape, int64_t sample, int64_t top, int64_t rows, int64_t left,
-                int64_t columns, Load load, float* block) {
-  const int64_t c = shape.c, right = std::min(columns, left + shape.w);
-  for (int64_t i = 0; i < rows; ++i) {
-    float* row = block + i * columns * c;
-    if (top + i < 0 || top + i >= shape.h) {
-      std::fill_n(row, columns * c, 0.0f);
-      continue;
-    }
-    std::fill_n(row, left * c, 0.0f);
-    load(RowRange{sample, (top + i) * shape.w, shape.w, 0, c}, row + left * c);
-    std::fill(row + right * c, row + columns * c, 0.0f);
-  }
 }
 
 // From work.line into panels of `width` channels.
