@@ -97,6 +97,19 @@ Json result(const Grid& grid, const Row& row, int64_t seed, double accuracy, dou
           {"epoch_seconds", 2.0}};
 }
 
+TEST_F(Folder, ATableShowsWhatAnotherProcessAdded) {
+  const Grid grid = *published_grid("table2", kData);
+  Results ours = Results::read(folder_, grid);
+  Results theirs = Results::read(folder_, grid);
+  ASSERT_TRUE(theirs.add(result(grid, grid.rows[0], 0, 0.25, 100e6)));
+  ASSERT_TRUE(ours.add(result(grid, grid.rows[1], 0, 0.75, 100e6)));
+  ASSERT_TRUE(ours.write_markdown(grid));
+  std::ifstream file(ours.markdown_path());
+  const std::string table(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(table, HasSubstr("| 25.00 |"));
+  EXPECT_THAT(table, HasSubstr("| 75.00 |"));
+}
+
 TEST_F(Folder, ResultsSurviveAndTheLastOfARunCounts) {
   const Grid grid = *published_grid("table2", kData);
   Results results = Results::read(folder_, grid);

@@ -172,7 +172,8 @@ Result<void> Results::write_markdown(const Grid& grid) const {
   std::error_code ignored;
   std::filesystem::create_directories(folder_, ignored);
   const std::string temporary = fmt::format("{}.tmp-{}", markdown_path(), ::getpid());
-  TRI_TRY(write_text(temporary, "wb", markdown(grid, *this)));
+  // Another process may be at work on other rows of the same table.
+  TRI_TRY(write_text(temporary, "wb", markdown(grid, read(folder_, grid))));
   if (std::rename(temporary.c_str(), markdown_path().c_str()) != 0) return refused(markdown_path());
   return {};
 }

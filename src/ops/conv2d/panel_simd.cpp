@@ -18,8 +18,8 @@ using numeric::Format;
 // Full vectors of at most a panel: 4 lanes on SSE4 and NEON, 8 on AVX2, 16 on AVX-512.
 using D = hn::CappedTag<float, kPanel>;
 using V = hn::Vec<D>;
-constexpr D d;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+constexpr D kD;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(kD));
 constexpr int kVectors = kPanel / kLanes;
 // Accumulators are rows x vectors; one weight register per vector and one broadcast stay free.
 // Two FMA pipes of latency 4 want at least 8 chains in flight.
@@ -30,7 +30,7 @@ HWY_INLINE void panel_block(const PanelTile& t, const RowRef* HWY_RESTRICT rows,
                             int32_t seg_end) {
   V acc[kCount][kVectors];
   for (int v = 0; v < kVectors; ++v) {
-    const V start = t.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, t.bias + v * kLanes);
+    const V start = t.bias == nullptr ? hn::Zero(kD) : hn::LoadU(kD, t.bias + v * kLanes);
     for (int r = 0; r < kCount; ++r) acc[r][v] = start;
   }
   for (int32_t s = seg_begin; s < seg_end; ++s) {
@@ -40,16 +40,16 @@ HWY_INLINE void panel_block(const PanelTile& t, const RowRef* HWY_RESTRICT rows,
     for (int r = 0; r < kCount; ++r) x[r] = t.x + rows[r].x + seg.x;
     for (int32_t k = 0; k < seg.k; ++k) {
       V weights[kVectors];
-      for (int v = 0; v < kVectors; ++v) weights[v] = hn::LoadU(d, w + v * kLanes);
+      for (int v = 0; v < kVectors; ++v) weights[v] = hn::LoadU(kD, w + v * kLanes);
       w += kPanel;
       for (int r = 0; r < kCount; ++r) {
-        const V value = hn::Set(d, x[r][k]);
+        const V value = hn::Set(kD, x[r][k]);
         for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, weights[v], acc[r][v]);
       }
     }
   }
   for (int r = 0; r < kCount; ++r)
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, t.out + rows[r].out + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], kD, t.out + rows[r].out + v * kLanes);
 }
 
 // The rows that are left when kRows does not divide a class.
@@ -78,16 +78,16 @@ void outer_tile(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g, const 
                 size_t run_count, float* HWY_RESTRICT sums) {
   V acc[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(d, sums + r * kPanel + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(kD, sums + r * kPanel + v * kLanes);
   for (size_t i = 0; i < run_count; ++i) {
     const Run run = runs[i];
     const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * kRows;
     const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * kPanel;
     for (int32_t p = 0; p < run.length; ++p) {
       V grads[kVectors];
-      for (int v = 0; v < kVectors; ++v) grads[v] = hn::LoadU(d, gp + v * kLanes);
+      for (int v = 0; v < kVectors; ++v) grads[v] = hn::LoadU(kD, gp + v * kLanes);
       for (int r = 0; r < kRows; ++r) {
-        const V value = hn::Set(d, xp[r]);
+        const V value = hn::Set(kD, xp[r]);
         for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, grads[v], acc[r][v]);
       }
       xp += kRows;
@@ -95,7 +95,7 @@ void outer_tile(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g, const 
     }
   }
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, sums + r * kPanel + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], kD, sums + r * kPanel + v * kLanes);
 }
 
 // Copies kWidth floats, an even number, in overlapping pieces of four.
