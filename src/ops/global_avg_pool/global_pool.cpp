@@ -36,9 +36,9 @@ void scale(float* values, int64_t count, float factor) {
 
 }  // namespace
 
-GlobalPoolPlan::GlobalPoolPlan(const tensor::Shape& in_, int64_t samples_)
-    : in(in_),
-      samples(samples_),
+GlobalPoolPlan::GlobalPoolPlan(const tensor::Shape& shape, int64_t count)
+    : in(shape),
+      samples(count),
       tile_channels(fit_channels(in.c, in.w)),
       ring_rows(in.pixels() * tile_channels <= kMapFloats ? in.h : 1) {}
 

@@ -38,8 +38,8 @@ float decoded(Format format, uint32_t bits) {
 
 // A tensor in its format, and the numbers it really holds.
 struct Held {
-  Held(Format format_, const std::vector<float>& wanted)
-      : format(format_), bytes(wanted.size() * numeric::storage_bytes(format_)) {
+  Held(Format stored_as, const std::vector<float>& wanted)
+      : format(stored_as), bytes(wanted.size() * numeric::storage_bytes(stored_as)) {
     for (size_t i = 0; i < wanted.size(); ++i) put(i, code(format, wanted[i]));
   }
   void put(size_t i, uint32_t bits) {

@@ -27,14 +27,14 @@ Window window_of(const Attributes& a, const Shape& in, const Shape& out) {
   return {in, out, a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.padding_h, a.padding_w};
 }
 
-WindowAxis::WindowAxis(Pass pass_, int64_t in, int64_t out, int64_t kernel_, int64_t stride_,
-                       int64_t padding_)
-    : pass(pass_),
+WindowAxis::WindowAxis(Pass direction, int64_t in, int64_t out, int64_t size, int64_t step,
+                       int64_t border)
+    : pass(direction),
       src(pass == Pass::kForward ? in : out),
       dst(pass == Pass::kForward ? out : in),
-      kernel(kernel_),
-      stride(stride_),
-      padding(padding_),
+      kernel(size),
+      stride(step),
+      padding(border),
       tap_step(pass == Pass::kForward ? 1 : -stride),
       src_step(pass == Pass::kForward ? stride : 1),
       dst_step(pass == Pass::kForward ? 1 : stride) {}
@@ -77,10 +77,10 @@ std::vector<ColumnRun> column_runs(const WindowAxis& axis) {
   return runs;
 }
 
-WindowPlan::WindowPlan(const Window& w, Pass pass_, int64_t samples_, int64_t row_floats)
+WindowPlan::WindowPlan(const Window& w, Pass direction, int64_t count, int64_t row_floats)
     : window(w),
-      pass(pass_),
-      samples(samples_),
+      pass(direction),
+      samples(count),
       src(pass == Pass::kForward ? w.in : w.out),
       dst(pass == Pass::kForward ? w.out : w.in),
       y(pass, w.in.h, w.out.h, w.kernel_h, w.stride_h, w.padding_h),
