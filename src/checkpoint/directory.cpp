@@ -79,14 +79,15 @@ Result<int> make_locked(const std::string& path) {
   }
 }
 
-// Removes a temporary unless a living writer holds it.
-Result<void> remove_if_stale(const std::string& path) {
+// Removes a temporary unless a living writer holds it; whether one does.
+Result<bool> keep_if_living(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return {};  // its writer was faster, or it is no directory of ours
-  Result<void> removed;
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) removed = remove_tree(path);
+  if (fd < 0) return false;  // its writer was faster, or it is no directory of ours
+  const bool stale = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  const Result<void> removed = stale ? remove_tree(path) : Result<void>();
   ::close(fd);
-  return removed;
+  if (!removed) return unexpected(removed.error());
+  return !stale;
 }
 
 Result<uint32_t> checksum(const File& file) {
@@ -131,17 +132,19 @@ Result<std::string> read_whole(const File& file) {
 }  // namespace
 
 Result<void> repair(const std::string& path) {
-  const std::string old = old_name(path);
-  if (exists(old)) TRI_TRY(exists(path) ? remove_tree(old) : rename_to(old, path));
-
   const std::string prefix = fs::path(path).filename().string() + std::string(kTemporary);
+  bool written = false;
   std::error_code error;
   for (fs::directory_iterator entry(parent_of(path), error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(prefix)) {
-      TRI_TRY(remove_if_stale(entry->path().string()));
-    }
+    if (!entry->path().filename().string().starts_with(prefix)) continue;
+    TRI_ASSIGN(const bool living, keep_if_living(entry->path().string()));
+    written = written || living;
   }
+  const std::string old = old_name(path);
+  if (written || !exists(old)) return {};  // a living writer may be between its two renames
+  if (!exists(path)) return rename_to(old, path);
+  (void)remove_tree(old);  // its writer may be at it too; what is left the next one removes
   return {};
 }
 
@@ -257,6 +260,7 @@ void DirectoryWriter::reached(CommitStep step) const {
 Result<Directory> Directory::open(std::string path) {
   path = without_slash(std::move(path));
   TRI_TRY(repair(path));
+  if (!exists(path) && exists(old_name(path))) path = old_name(path);
   if (!exists(path)) {
     return unexpected(ErrorCode::kFailed,
                       fmt::format("there is no checkpoint at '{}'; check the path", path));

@@ -9,6 +9,7 @@
 // DIR.old; a kill between the first two leaves DIR.old, which is put back by whoever opens DIR
 // next. So at every moment one complete checkpoint is found. A writer keeps a lock on its temporary
 // directory that ends with the process: a temporary that can be locked is stale and is removed.
+// Beside one that cannot, DIR.old is left where it is, and read there if DIR is missing.
 #include <cstdint>
 #include <functional>
 #include <span>

@@ -103,6 +103,13 @@ TEST(Directory, AReaderDoesNotDisturbALivingWriter) {
   ASSERT_TRUE(save(path, "new",
                    {.exchange = true, .at_step = [&](CommitStep) { seen.push_back(load(path)); }}));
   EXPECT_THAT(seen, testing::ElementsAre("old", "old", "old", "new", "new", "new"));
+
+  seen.clear();
+  ASSERT_TRUE(save(path, "next", {.exchange = false, .at_step = [&](CommitStep) {
+                                    seen.push_back(load(path));
+                                  }}));
+  EXPECT_THAT(seen, testing::ElementsAre("new", "new", "new", "new", "next", "next", "next"));
+  EXPECT_EQ(scratch.entries(), 1u);
 }
 
 TEST(Directory, AnAbandonedWriterLeavesTheOldOne) {

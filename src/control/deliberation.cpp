@@ -235,7 +235,7 @@ void Deliberation::move_batch() {
   if (settings().batching != BatchPolicy::kElastic) return;
   const BatchMove move =
       elastic_move(elastic(), state_.batch, state_.rest,
-                   {signals_.used_bytes, signals_.ceiling_bytes, signals_.noise_scale, rescued()},
+                   {signals_.used_bytes, signals_.ceiling_bytes, state_.noise_scale, rescued()},
                    [this](int64_t batch) {
                      StepShape shape = state_;
                      // Nothing is recomputed for the sake of growth.

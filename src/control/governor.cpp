@@ -105,6 +105,7 @@ Decision Governor::decide(GovernorState& state, const PriceOf& price) const {
 }
 
 Decision Governor::decide(GovernorState& state, const Signals& window, const PriceOf& price) const {
+  if (!window.lambda.empty()) state.noise_scale = window.noise_scale;
   Deliberation deliberation(*this, state, window, price);
   deliberation.promote_overflows();
   deliberation.promote_curvature();

@@ -11,6 +11,7 @@
 // 3. Speed and quality: what a rung took comes back when rho_high of the ceiling allows; layers
 //    follow their variance as far; then the batch moves, at most once in a window.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,6 +66,7 @@ struct GovernorState : StepShape {
   std::vector<AdaptiveLayer> layers;  // kAdaptive, kFp32, kBf16
   Assignment assignment;              // by operation; kFp16x169, kFp8, kHfp8, kAssign
   std::vector<double> lambda;         // smoothed curvature by layer; empty: no estimate yet
+  std::optional<double> noise_scale;  // of the last estimate; windows between estimates keep to it
   Signals window;                     // since the last decide()
   bool operator==(const GovernorState&) const = default;
 };

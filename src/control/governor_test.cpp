@@ -203,6 +203,23 @@ TEST(Governor, ABatchChangeAloneFlipsNothing) {
   }
 }
 
+TEST(Governor, TheLastNoiseScaleHoldsUntilTheNextEstimate) {
+  MadeUpRun run(adaptive_settings());
+  Signals window = run.signals(10'000'000);
+  window.lambda.assign(kLayers, 0.1);
+  window.noise_scale = 90;
+  EXPECT_EQ(run.decide(window).batch, 96);
+  EXPECT_EQ(run.decide(run.signals(10'000'000)).batch, 96) << "no estimate in this window";
+  window = run.signals(10'000'000);
+  window.lambda.assign(kLayers, 0.1);
+  window.noise_scale = 100;
+  EXPECT_EQ(run.decide(window).batch, 128);
+  EXPECT_EQ(run.decide(run.signals(10'000'000)).batch, 128);
+  window = run.signals(10'000'000);
+  window.lambda.assign(kLayers, 0.1);  // an estimate too noisy to bound anything
+  EXPECT_EQ(run.decide(window).batch, 160);
+}
+
 TEST(Governor, APromotionThatDoesNotFitShrinksTheBatchInTheSameDecision) {
   GovernorSettings settings = adaptive_settings();
   settings.precision = PrecisionPolicy::kBf16;

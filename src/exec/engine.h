@@ -103,10 +103,9 @@ class Engine {
   // samples behind them are computed too, as one plan serves all counts, but tell nothing.
   const StepReport& evaluate(size_t buffer, int64_t count, base::ThreadPool& pool);
 
-  // The curvature at the first 2 <= `count` <= curvature_samples samples in `buffer`, nothing
-  // changed. Labels are drawn from (seed, step, sample).
-  const CurvatureReport& curvature(size_t buffer, int64_t count, uint64_t step,
-                                   base::ThreadPool& pool);
+  // The curvature at the first curvature_samples > 0 samples in `buffer`, nothing changed. Labels
+  // are drawn from (seed, step, sample).
+  const CurvatureReport& curvature(size_t buffer, uint64_t step, base::ThreadPool& pool);
 
   // (N, classes) for the first N samples, of the last evaluate(), or of the last train() with
   // StepSpec::update == false.

@@ -185,16 +185,19 @@ void StepBuilder::add_backward(size_t index) {
   add_tick(op.name + " backward", Phase::kBackward,
            [index, in_place, explicit_sinks, memory](StepRun& run) {
              const int output = run.graph().ops[index].output;
-             run.sinks->clear();
-             if (in_place) run.sinks->push_back(run.grad_sink(output, false));
-             for (const auto& [t, accumulate] : explicit_sinks)
-               run.sinks->push_back(run.grad_sink(t, accumulate));
              ops::PassArguments pass;
              pass.pool = run.pool;
              pass.scratch = run.at(memory);
              pass.output_grad = run.grad_source(output);
-             pass.input_grads = *run.sinks;
-             run.note_passed(output, run.plan->operations[index]->backward_data(pass));
+             // One at a time, as every tensor has its own counts; what overwrites the gradient
+             // last.
+             const auto pass_to = [&](int t, bool accumulate) {
+               const ops::Sink sink = run.grad_sink(t, accumulate);
+               pass.input_grads = {&sink, 1};
+               run.note_passed(t, run.plan->operations[index]->backward_data(pass));
+             };
+             for (const auto& [t, accumulate] : explicit_sinks) pass_to(t, accumulate);
+             if (in_place) pass_to(output, false);
            });
 }
 
@@ -216,12 +219,13 @@ void StepBuilder::scale_backward(size_t index) {
            [index, x, f, tiles, accumulate_x, accumulate_f, memory](StepRun& run) {
              const LoweredTensor& out =
                  run.graph().tensors[static_cast<size_t>(run.graph().ops[index].output)];
-             run.note_passed(
-                 x, ops::channel_scale_backward(
-                        tiles, run.grad_source(run.graph().ops[index].output), run.source(x),
-                        run.floats(run.plan->factors[static_cast<size_t>(out.factor)]),
-                        run.grad_sink(x, accumulate_x), run.grad_sink(f, accumulate_f),
-                        run.at(memory), *run.pool));
+             const ops::ChannelScaleCounts lost = ops::channel_scale_backward(
+                 tiles, run.grad_source(run.graph().ops[index].output), run.source(x),
+                 run.floats(run.plan->factors[static_cast<size_t>(out.factor)]),
+                 run.grad_sink(x, accumulate_x), run.grad_sink(f, accumulate_f), run.at(memory),
+                 *run.pool);
+             run.note_passed(x, lost.input);
+             run.note_passed(f, lost.factor);
            });
 }
 
@@ -270,23 +274,29 @@ void StepBuilder::data_backward(size_t index) {
              const LoweredOp& lowered = run.graph().ops[index];
              for (const int buffer : cleared)
                std::memset(run.at(buffer), 0, run.plan->buffers[static_cast<size_t>(buffer)].bytes);
-             run.sinks->clear();
-             for (const auto& [t, accumulate] : sinks)
-               run.sinks->push_back(t < 0 ? ops::Sink{} : run.grad_sink(t, accumulate));
              ops::PassArguments pass;
              pass.pool = run.pool;
              pass.scratch = memory_of(run, memory);
              pass.saved = memory_of(run, run.plan->saved[index]);
              pass.output_grad = run.grad_source(lowered.output);
-             pass.input_grads = *run.sinks;
              pass.seed = run.seed;
              pass.samples = run.batch.samples;
              if (lowered.node >= 0) {
                const nn::Node& node = run.graph().model->nodes[static_cast<size_t>(lowered.node)];
                if (node.weight >= 0) pass.weights = run.weights(node);
              }
-             WatchedNorm watched(run, norm, run.sinks->data());
-             run.note_passed(lowered.inputs[0], run.plan->operations[index]->backward_data(pass));
+             // One input at a time, as every tensor has its own counts.
+             run.sinks->assign(sinks.size(), {});
+             pass.input_grads = *run.sinks;
+             for (size_t i = 0; i < sinks.size(); ++i) {
+               const auto& [t, accumulate] = sinks[i];
+               if (t < 0) continue;
+               ops::Sink& sink = (*run.sinks)[i];
+               sink = run.grad_sink(t, accumulate);
+               WatchedNorm watched(run, i == 0 ? norm : -1, &sink);
+               run.note_passed(t, run.plan->operations[index]->backward_data(pass));
+               sink = {};
+             }
            });
 }
 

@@ -258,7 +258,8 @@ void StepBuilder::forward_op(size_t index, bool again) {
       pass.output.watcher = &*moments;
     }
     const ops::StoreCounts lost = run.plan->operations[index]->forward(pass);
-    if (!again) run.report->saved[static_cast<size_t>(lowered.output)] += lost;
+    if (!again && run.part != Pass::kApply)
+      run.report->saved[static_cast<size_t>(lowered.output)] += lost;
   });
 }
 

@@ -55,7 +55,7 @@ void StepReport::clear() {
 }
 
 void StepRun::note_passed(int t, const ops::StoreCounts& counts) const {
-  report->passed[static_cast<size_t>(t)] += counts;
+  if (part != Pass::kApply) report->passed[static_cast<size_t>(t)] += counts;
   if (counts.overflow > 0) report->skip(pick(graph().tensors, t).layer);
 }
 
@@ -301,7 +301,9 @@ void update_parameter(const StepRun& run, size_t index, const void* grad, Format
 
 void clip_exactly(StepRun& run) {
   double sum_squares = 0;
-  for (const optim::GradStats& stats : run.report->gradients) sum_squares += stats.sum_squares;
+  for (size_t p = 0; p < run.report->gradients.size(); ++p) {
+    if (!run.loses(run.layer_of(p))) sum_squares += run.report->gradients[p].sum_squares;
+  }
   run.clip = clip_factor(run, sum_squares);
 }
 

@@ -40,7 +40,7 @@ struct StepReport {
   void skip(int layer) {
     if (!skipped) first_bad = layer;
     skipped = true;
-    lost[static_cast<size_t>(layer + 1)] = 1;
+    lost[static_cast<size_t>(int64_t{layer} + 1)] = 1;
   }
 };
 
@@ -113,7 +113,7 @@ struct StepRun {
   }
   bool loses(int layer) const {
     return report->skipped && (report->first_bad < 0 || plan->spec.skip == Skip::kRest ||
-                               report->lost[static_cast<size_t>(layer + 1)] != 0);
+                               report->lost[static_cast<size_t>(int64_t{layer} + 1)] != 0);
   }
   bool updates(int layer) const { return last_micro() && part != Pass::kMeasure && !loses(layer); }
   int layer_of(size_t parameter) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/check.h"
 
@@ -14,11 +15,11 @@ constexpr std::string_view kWeightForms[] = {"fp32",   "fp32+bf16", "bf16+16",
                                              "bf16+8", "fp16+8",    "bf16sr"};
 constexpr std::string_view kStateForms[] = {"fp32", "bf16", "int8"};
 
-template <class Enum, size_t n>
-std::optional<Enum> parse(const std::string_view (&names)[n], std::string_view name) {
-  const auto* found = std::find(names, names + n, name);
-  if (found == names + n) return std::nullopt;
-  return static_cast<Enum>(found - names);
+template <class Enum>
+std::optional<Enum> parse(std::span<const std::string_view> names, std::string_view name) {
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Enum>(found - names.begin());
 }
 
 size_t blocks(size_t count) { return (count + kBlock - 1) / kBlock; }

@@ -39,7 +39,7 @@ double copy_bytes_per_second() {
   return 2.0 * kBytes / seconds[3];
 }
 
-void Update(benchmark::State& state, Rule rule, Form form) {
+void time_update(benchmark::State& state, Rule rule, Form form) {
   Param param(rule, form.weight, form.state, random_floats(kCount, 1, 1.0));
   const std::vector<float> grad = random_floats(kCount, 2, 0.1);
   const Coefficients c = coefficients(rule, {.lr = 1e-3, .weight_decay = 1e-4});
@@ -61,7 +61,7 @@ void Update(benchmark::State& state, Rule rule, Form form) {
 const bool kRegistered = [] {
   for (const Rule rule : {Rule::kSgd, Rule::kAdamW}) {
     for (const Form form : kForms) {
-      benchmark::RegisterBenchmark(("Update/" + form.text(rule)).c_str(), Update, rule, form)
+      benchmark::RegisterBenchmark(("Update/" + form.text(rule)).c_str(), time_update, rule, form)
           ->Unit(benchmark::kMillisecond)
           ->UseRealTime();
     }

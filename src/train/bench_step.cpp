@@ -146,8 +146,7 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   if (!config.profile.empty()) TRI_TRY(train::write_trace(config.profile, *engine));
   // They belong to the peak too.
   engine->evaluate(0, engine->forecast().eval_samples, pool);
-  if (const int64_t samples = engine->forecast().curvature_samples; samples > 0)
-    engine->curvature(0, samples, 1, pool);
+  if (engine->forecast().curvature_samples > 0) engine->curvature(0, 1, pool);
 
   bench.ms_per_step = median(times.whole);
   bench.images_per_second = 1e3 * static_cast<double>(config.batch) / bench.ms_per_step;

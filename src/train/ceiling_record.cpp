@@ -54,7 +54,7 @@ Result<CeilingRecord> read_ceilings(const std::string& metrics) {
 
 std::optional<CeilingMove> RecordedCeilings::poll(uint64_t step) {
   if (next_ == moves_.size() || moves_[next_].step > step) return std::nullopt;
-  return CeilingMove{moves_[next_++].bytes, "as in the run that is repeated", false};
+  return CeilingMove{moves_[next_++].bytes, "as in the run that is repeated"};
 }
 
 }  // namespace tri::train

@@ -38,17 +38,17 @@ CeilingWatch::Outer CeilingWatch::outer_limit() const {
   return outer;
 }
 
-std::optional<CeilingMove> CeilingWatch::move_to(uint64_t bytes, std::string reason, bool asked) {
+std::optional<CeilingMove> CeilingWatch::move_to(uint64_t bytes, std::string reason) {
   if (bytes == now_) return std::nullopt;
   now_ = bytes;
-  return CeilingMove{bytes, std::move(reason), asked};
+  return CeilingMove{bytes, std::move(reason)};
 }
 
 std::optional<CeilingMove> CeilingWatch::poll(int64_t now_ns) {
   if (const std::optional<Request> request = requests_.poll()) {
     if (const Result<uint64_t> bytes = ceiling_bytes(request->memory, probes_)) {
       asked_ = *bytes;
-      return move_to(*bytes, fmt::format("'triaccel set memory={}'", request->memory), true);
+      return move_to(*bytes, fmt::format("'triaccel set memory={}'", request->memory));
     }
   }
   if (looked_ns_ != 0 && now_ns - looked_ns_ < kBetweenLooks) return std::nullopt;
@@ -56,11 +56,11 @@ std::optional<CeilingMove> CeilingWatch::poll(int64_t now_ns) {
   const Outer outer = outer_limit();
   if (outer.bytes >= asked_) {
     // What had pressed is gone.
-    return move_to(asked_, "other programs left room again", false);
+    return move_to(asked_, "other programs left room again");
   }
   const double change = static_cast<double>(outer.bytes) / static_cast<double>(now_) - 1;
   if (std::abs(change) < kNoticed) return std::nullopt;
-  return move_to(outer.bytes, outer.reason, false);
+  return move_to(outer.bytes, outer.reason);
 }
 
 }  // namespace tri::train

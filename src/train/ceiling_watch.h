@@ -14,7 +14,6 @@ namespace tri::train {
 struct CeilingMove {
   uint64_t bytes = 0;
   std::string reason;
-  bool asked = false;  // by `triaccel set`: the run shall keep it
 };
 
 class CeilingWatch {
@@ -26,13 +25,17 @@ class CeilingWatch {
   // Between steps; costs a stat(), and once a second a look at the machine's limits.
   std::optional<CeilingMove> poll(int64_t now_ns);
 
+  // What a resumed run goes on from.
+  uint64_t asked() const { return asked_; }
+  uint64_t request_serial() const { return requests_.serial(); }
+
  private:
   struct Outer {
     uint64_t bytes = UINT64_MAX;
     std::string reason;
   };
   Outer outer_limit() const;
-  std::optional<CeilingMove> move_to(uint64_t bytes, std::string reason, bool asked);
+  std::optional<CeilingMove> move_to(uint64_t bytes, std::string reason);
 
   RequestReader requests_;
   memory::Probes probes_;

@@ -37,8 +37,9 @@ class FakeMachine {
     fs::rename(temporary, control());
   }
   std::string control() const { return (root_ / "control.json").string(); }
+  memory::Probes probes() const { return memory::Probes(root_); }
   CeilingWatch watch(uint64_t ceiling) const {
-    return {RequestReader(control()), memory::Probes(root_), ceiling, ceiling};
+    return {RequestReader(control()), probes(), ceiling, ceiling};
   }
 
  private:
@@ -54,7 +55,8 @@ TEST(CeilingWatch, hears_requests_at_once) {
   const auto moved = watch.poll(2);
   ASSERT_TRUE(moved);
   EXPECT_EQ(moved->bytes, 256 * kMiB);
-  EXPECT_TRUE(moved->asked);
+  EXPECT_EQ(watch.asked(), 256 * kMiB);
+  EXPECT_EQ(watch.request_serial(), 1u);
   EXPECT_THAT(moved->reason, HasSubstr("256MiB"));
   EXPECT_FALSE(watch.poll(3));
   EXPECT_FALSE(watch.poll(3 * kSecond));  // and nobody takes it back
@@ -70,13 +72,28 @@ TEST(CeilingWatch, gives_way_to_others_and_comes_back) {
   const auto lower = watch.poll(2 * kSecond);
   ASSERT_TRUE(lower);
   EXPECT_EQ(lower->bytes, static_cast<uint64_t>(0.9 * 500 * kMiB));
-  EXPECT_FALSE(lower->asked);
+  EXPECT_EQ(watch.asked(), 1000 * kMiB);
   machine.available(510 * kMiB);
   EXPECT_FALSE(watch.poll(4 * kSecond)) << "a breath";
   machine.available(10000 * kMiB);
   const auto back = watch.poll(6 * kSecond);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->bytes, 1000 * kMiB);
+}
+
+TEST(CeilingWatch, goes_on_where_a_run_stopped) {
+  FakeMachine machine;
+  machine.available(10000 * kMiB);
+  machine.request("256MiB", 1);
+  // The request was met before, then --memory 1000MiB came, and others pressed it to 400 MiB.
+  CeilingWatch watch(RequestReader(machine.control(), 1), machine.probes(), 1000 * kMiB,
+                     400 * kMiB);
+  const auto back = watch.poll(1);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->bytes, 1000 * kMiB);
+  machine.request("300MiB", 2);
+  EXPECT_EQ(watch.poll(2).value_or(CeilingMove{}).bytes, 300 * kMiB);
+  EXPECT_EQ(watch.request_serial(), 2u);
 }
 
 TEST(CeilingWatch, survives_a_machine_that_tells_nothing) {

@@ -8,7 +8,7 @@
 namespace tri::train {
 namespace {
 
-using train::read;
+using train::read;  // NOLINT(misc-unused-using-decls): for templates
 using train::written;
 
 template <class State, class Visit>
@@ -46,6 +46,7 @@ void visit_governor(State& state, const Visit& visit) {
   visit("loss_scale_since_samples", state.loss.since_samples);
   visit("skipped", state.loss.skipped);
   visit("lambda", state.lambda);
+  visit("noise_scale", state.noise_scale);
 }
 
 Json written(control::Level level) { return name(level); }

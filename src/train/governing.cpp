@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "exec/lowering.h"
@@ -107,8 +108,13 @@ control::GovernorSettings settings_of(const Config& config, uint64_t epoch_sampl
     settings.loss_scale.growth_steps = 0;
     settings.loss_scale.growth_samples = epoch_samples;
   }
-  // Adam's steps do not grow with the gradient, so its curvature says nothing of their size.
-  const bool rescales = config.optimizer == "adam" || config.optimizer == "adamw";
+  // Steps of all rules but SGD do not grow with the gradient, so curvature says nothing of their
+  // size; and a rate that is multiplied with a trust ratio has no edge of stability at 2 / rate.
+  const bool rescales = config.optimizer != "sgd";
+  const bool trusts = config.optimizer == "lars" || config.optimizer == "lamb";
+  if (trusts && !config.tau_curv) {
+    settings.adaptive.tau_curv = std::numeric_limits<double>::infinity();
+  }
   settings.step_size = {.on = config.curvature != Curvature::kOff && (!rescales || config.alpha),
                         .alpha = config.alpha};
   settings.batching = config.batch_mode == BatchMode::kElastic ? control::BatchPolicy::kElastic

@@ -1,11 +1,11 @@
 // The training loop's part that lives below a ceiling which others move.
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/bytes.h"
+#include "memory/malloc_policy.h"
 #include "train/training_loop.h"
 
 namespace tri::train {
@@ -17,12 +17,14 @@ uint64_t TrainingLoop::process_peak() const {
 Result<void> TrainingLoop::follow_ceiling() {
   const std::optional<CeilingMove> move =
       recorded_ ? recorded_->poll(state_.step) : watch_.poll(base::now_ns());
+  state_.asked_bytes = watch_.asked();
+  state_.request_serial = watch_.request_serial();
   if (!move) return {};
   const int64_t samples = parts_.engine.spec().samples;
   TRI_ASSIGN(metrics::Fields event, steering_.move_ceiling(move->bytes, move->reason));
   TRI_TRY(write(metrics::EventKind::kControl, std::move(event)));
   if (parts_.engine.spec().samples != samples) free_ring();
-  malloc_trim(0);
+  memory::return_free_memory();
   // From here on the peak that counts is the one below the new ceiling.
   peak_before_ = process_peak();
   (void)memory::Probes()

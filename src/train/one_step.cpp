@@ -117,7 +117,7 @@ class Results {
 
   Result<void> write(const std::string& path) {
     const std::string unfinished = path + ".part";
-    const Result<void> written = write_whole(unfinished);
+    Result<void> written = write_whole(unfinished);
     if (written && std::rename(unfinished.c_str(), path.c_str()) != 0) {
       std::remove(unfinished.c_str());
       return unexpected(ErrorCode::kFailed,

@@ -28,6 +28,9 @@ class RequestReader {
   // A file that is no request counts as none.
   std::optional<Request> poll();
 
+  // Of the newest request so far.
+  uint64_t serial() const { return last_serial_; }
+
  private:
   // Every request is a new file that takes the place of the old one.
   struct Identity {

@@ -13,10 +13,10 @@
 namespace tri::train {
 namespace {
 
-using train::read;
-using train::written;
+using train::read;     // NOLINT(misc-unused-using-decls): for templates
+using train::written;  // NOLINT(misc-unused-using-decls): for templates
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 // Calls visit(key, field) for every field: written and read by one list.
 template <class State, class Visit>
@@ -42,6 +42,8 @@ void visit_state(State& state, const Visit& visit) {
   visit("window_loss", state.window_loss);
   visit("window_steps", state.window_steps);
   visit("ceiling_bytes", state.ceiling_bytes);
+  visit("asked_bytes", state.asked_bytes);
+  visit("request_serial", state.request_serial);
   visit("base_bytes", state.base_bytes);
   visit("norm_batches", state.norm_batches);
   visit("gradient_norm", state.gradient_norm);

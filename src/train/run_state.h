@@ -59,8 +59,10 @@ struct RunState {
   double window_loss = 0;
   uint64_t window_steps = 0;
 
-  uint64_t ceiling_bytes = 0;  // as resolved at the first start
-  uint64_t base_bytes = 0;     // what the process held before the engine took its memory
+  uint64_t ceiling_bytes = 0;   // that holds now
+  uint64_t asked_bytes = 0;     // by --memory or `set`; more while other programs press
+  uint64_t request_serial = 0;  // of the last `set` that was met
+  uint64_t base_bytes = 0;      // what the process held before the engine took its memory
 
   uint64_t norm_batches = 0;  // over which running statistics were taken, in each batch norm
   double gradient_norm = 0;   // of the last step that was not lost

@@ -72,7 +72,7 @@ TEST(RunState, DamageIsASentence) {
   const std::string bad[] = {"",
                              "[]",
                              good.substr(0, good.size() / 2),
-                             replaced(good, "\"version\": 2", "\"version\": 3"),
+                             replaced(good, "\"version\": 3", "\"version\": 4"),
                              replaced(good, "\"step\": 1234", "\"step\": \"many\""),
                              replaced(good, "\"channels\": 1", "\"channels\": 0"),
                              replaced(good, "\"samples\"", "\"simples\"")};

@@ -143,6 +143,7 @@ Result<RunState> first_state(const Preparation& made) {
   state.config_crc = config_crc(config);
   state.base_bytes = made.need.base_bytes;
   TRI_ASSIGN(state.ceiling_bytes, ceiling_bytes(config.memory, memory::Probes()));
+  state.asked_bytes = state.ceiling_bytes;
   state.card = {.model = config.model,
                 .width = config.width,
                 .image = made.input.image,
@@ -157,6 +158,14 @@ Result<RunState> first_state(const Preparation& made) {
   return state;
 }
 
+Result<void> adopt_kernels(Preparation& made, RunState& state, std::vector<ops::Kernels> kernels) {
+  state.card.kernels = kernels;
+  made.options.step.kernels = std::move(kernels);
+  TRI_ASSIGN(made.engine, exec::Engine::plan(made.engine->shared_model(), made.options));
+  // As resuming does.
+  return made.plan_as(made.governor->current(state.control), state.ceiling_bytes);
+}
+
 // --tune: settles the kernels of the whole run.
 Result<std::vector<KernelTime>> tune(Preparation& made, RunState& state) {
   const auto model = made.engine->shared_model();
@@ -164,11 +173,7 @@ Result<std::vector<KernelTime>> tune(Preparation& made, RunState& state) {
   base::ThreadPool pool(threads_of(made.config));
   TRI_ASSIGN(KernelTuning tuning,
              tune_kernels(model, made.options, hyper_of(made.config), room, pool));
-  state.card.kernels = tuning.kernels;
-  made.options.step.kernels = std::move(tuning.kernels);
-  TRI_ASSIGN(made.engine, exec::Engine::plan(model, made.options));
-  // As resuming does.
-  TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
+  TRI_TRY(adopt_kernels(made, state, std::move(tuning.kernels)));
   return std::move(tuning.times);
 }
 
@@ -250,26 +255,48 @@ Result<ResolvedConfig> resumed_config(const RunDirectory& run, const Settings& c
   return changed.resolve();
 }
 
-// `repeats`: the ceilings to live below, instead of the machine's.
-Result<TrainOutcome> begin(const ResolvedConfig& resolved, const CeilingRecord* repeats,
+// `state` goes on with the SIMD target of this process.
+std::optional<std::string> note_other_target(RunState& state) {
+  const std::string before = std::exchange(state.simd_target, simd::active_target());
+  if (before == state.simd_target) return std::nullopt;
+  return fmt::format(
+      "saved on SIMD target {} and continued on {}: results may differ in the last "
+      "bits; TRIACCEL_SIMD={} would repeat them",
+      before, state.simd_target, before);
+}
+
+// What a run that is repeated met and chose.
+struct Repeated {
+  CeilingRecord ceilings;  // to live below, instead of the machine's
+  RunState last;
+};
+
+Result<TrainOutcome> begin(const ResolvedConfig& resolved, Repeated* repeats,
                            const Display& display) {
   TRI_ASSIGN(Preparation made, prepare(resolved.config));
-  made.need.base_bytes = repeats != nullptr ? repeats->base_bytes : resident_bytes();
+  made.need.base_bytes = repeats != nullptr ? repeats->ceilings.base_bytes : resident_bytes();
   TRI_ASSIGN(RunState state, first_state(made));
-  if (repeats != nullptr) state.ceiling_bytes = repeats->first_bytes;
+  if (repeats != nullptr) state.ceiling_bytes = state.asked_bytes = repeats->ceilings.first_bytes;
   TRI_ASSIGN(std::optional<metrics::Fields> opening, fit_at_start(made, state));
   TRI_TRY(check_ceiling(made, state.ceiling_bytes));
+  const bool tunes = made.config.tune && repeats == nullptr;
   std::vector<KernelTime> times;
-  if (made.config.tune) {
+  if (tunes) {
     TRI_ASSIGN(times, tune(made, state));
+  } else if (made.config.tune) {
+    TRI_TRY(adopt_kernels(made, state, repeats->last.card.kernels));
   }
   TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
-  TRI_ASSIGN(const std::vector<std::string> notes, load_init(made.config, *made.engine));
+  TRI_ASSIGN(std::vector<std::string> notes, load_init(made.config, *made.engine));
+  if (repeats != nullptr) {
+    if (const auto note = note_other_target(repeats->last)) notes.push_back(*note);
+  }
   TRI_ASSIGN(const RunDirectory run, make_run_directory(made.config));
   TRI_TRY(replace_file(run.config(), to_toml(resolved)));
-  if (made.config.tune) TRI_TRY(replace_file(run.kernels(), to_json(times)));
+  if (tunes) TRI_TRY(replace_file(run.kernels(), to_json(times)));
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::create(run.metrics()));
-  return work(made, std::move(state), run, std::move(events), {opening, notes}, display, repeats);
+  return work(made, std::move(state), run, std::move(events), {opening, notes}, display,
+              repeats != nullptr ? &repeats->ceilings : nullptr);
 }
 
 }  // namespace
@@ -287,8 +314,10 @@ Result<TrainOutcome> repeat_training(const std::string& directory, const Setting
   const bool elsewhere =
       std::ranges::any_of(changes, [](const auto& change) { return change.first == "out"; });
   if (!elsewhere) resolved.config.out.clear();
-  TRI_ASSIGN(const CeilingRecord record, read_ceilings(run.metrics()));
-  return begin(resolved, &record, display);
+  Repeated repeats;
+  TRI_ASSIGN(repeats.ceilings, read_ceilings(run.metrics()));
+  TRI_ASSIGN(repeats.last, read_snapshot_state(run.last()));
+  return begin(resolved, &repeats, display);
 }
 
 Result<TrainOutcome> resume_training(const std::string& directory, const Settings& changes,
@@ -310,6 +339,10 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
       std::ranges::any_of(changes, [](const auto& change) { return change.first == "memory"; });
   if (other_ceiling) {
     TRI_ASSIGN(state.ceiling_bytes, ceiling_bytes(made.config.memory, memory::Probes()));
+    state.asked_bytes = state.ceiling_bytes;
+    RequestReader earlier(run.control());  // what was asked before --memory holds no longer
+    (void)earlier.poll();
+    state.request_serial = earlier.serial();
   }
   TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
   if (other_ceiling) {
@@ -319,13 +352,7 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
   TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
   TRI_TRY(load_snapshot(run.last(), *made.engine));
   std::vector<std::string> warnings;
-  if (const std::string_view target = simd::active_target(); state.simd_target != target) {
-    warnings.push_back(
-        fmt::format("saved on SIMD target {} and continued on {}: results may differ "
-                    "in the last bits; TRIACCEL_SIMD={} would repeat them",
-                    state.simd_target, target, state.simd_target));
-    state.simd_target = target;
-  }
+  if (const auto note = note_other_target(state)) warnings.push_back(*note);
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::resume(run.metrics(), state.step));
   return work(made, std::move(state), run, std::move(events), {opening, warnings}, display);
 }

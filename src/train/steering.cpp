@@ -12,6 +12,28 @@
 #include "train/governing.h"
 
 namespace tri::train {
+namespace {
+
+// A plan for which the system has no memory is not made: shape and formats stay those of `before`.
+// What made them necessary is not forgotten, or a step that cannot be saved would be tried forever.
+control::GovernorState without_plan(const control::GovernorState& now,
+                                    const control::GovernorState& before, int64_t rest) {
+  control::GovernorState kept = now;
+  static_cast<control::StepShape&>(kept) = before;
+  kept.blocks = before.blocks;
+  kept.ceiling_bytes = before.ceiling_bytes;
+  kept.changes = before.changes;
+  kept.rest = rest;
+  kept.assignment = before.assignment;
+  for (size_t l = 0; l < kept.layers.size(); ++l) {
+    kept.layers[l].level = before.layers[l].level;
+    kept.layers[l].narrow = before.layers[l].narrow;
+    kept.layers[l].scales = before.layers[l].scales;
+  }
+  return kept;
+}
+
+}  // namespace
 
 Steering::Steering(const Config& config, const control::Governor& governor,
                    const StepPricing& pricing, exec::Engine& engine, RunState& state)
@@ -78,7 +100,7 @@ Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport
   control::GovernorState before = state_.control;
   const control::Decision at_once = governor_.watch(state_.control, signals, prices);
   if (!at_once.changes.empty() || signals.failed) {
-    TRI_ASSIGN(metrics::Fields event, apply(at_once, std::move(before), signals, true));
+    TRI_ASSIGN(metrics::Fields event, apply(at_once, before, signals, true));
     events.push_back(std::move(event));
   }
   diverged_ = at_once.diverged;
@@ -93,15 +115,14 @@ Result<std::vector<metrics::Fields>> Steering::after_step(const exec::StepReport
   const control::Signals seen = window;
   before = state_.control;
   const control::Decision decision = governor_.decide(state_.control, prices);
-  TRI_ASSIGN(metrics::Fields event, apply(decision, std::move(before), seen, false));
+  TRI_ASSIGN(metrics::Fields event, apply(decision, before, seen, false));
   events.push_back(std::move(event));
   return events;
 }
 
-int64_t Steering::curvature_due() const {
-  if (config_.curvature == Curvature::kOff) return 0;
-  if (state_.step % static_cast<uint64_t>(config_.curvature_every) != 0) return 0;
-  return engine_.forecast().curvature_samples;
+bool Steering::curvature_due() const {
+  return config_.curvature != Curvature::kOff && engine_.forecast().curvature_samples > 0 &&
+         state_.step % static_cast<uint64_t>(config_.curvature_every) == 0;
 }
 
 metrics::Fields Steering::note_curvature(const exec::CurvatureReport& report, double rate) {
@@ -138,12 +159,11 @@ Result<metrics::Fields> Steering::move_ceiling(uint64_t bytes, const std::string
       decide_under(governor_, state_.control, pricing_, pricing_.bytes_now(), bytes, std::move(at));
   decision.changes.insert(decision.changes.begin(),
                           {"ceiling", base::format_bytes(from), base::format_bytes(bytes), reason});
-  return apply(decision, std::move(before), signals, true);
+  return apply(decision, before, signals, true);
 }
 
-// A plan for which the system has no memory is not made; the governor then goes on from `before`.
 Result<metrics::Fields> Steering::apply(const control::Decision& decision,
-                                        control::GovernorState before,
+                                        const control::GovernorState& before,
                                         const control::Signals& signals, bool urgent) {
   const Result<void> planned =
       decision.changes.empty()
@@ -153,9 +173,8 @@ Result<metrics::Fields> Steering::apply(const control::Decision& decision,
     return unexpected(planned.error());
   }
   if (!planned) {
-    before.window = state_.control.window;
-    before.rest = governor_.settings().elastic.rest_windows;
-    state_.control = std::move(before);
+    state_.control =
+        without_plan(state_.control, before, governor_.settings().elastic.rest_windows);
     control::Decision kept = governor_.current(state_.control);
     kept.changes = {{"plan", "", "", "not changed: " + planned.error().message}};
     return event_fields(kept, signals, urgent);

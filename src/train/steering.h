@@ -28,9 +28,8 @@ class Steering {
   // Behind a step, which `state` counts already; `rate` was its rate. Returns events to be written.
   Result<std::vector<metrics::Fields>> after_step(const exec::StepReport& report, double rate);
 
-  // Before a step: whether curvature is to be measured, on `samples` samples at the head of its
-  // batch. 0: not now.
-  int64_t curvature_due() const;
+  // Before a step: whether curvature is to be measured at the head of its batch.
+  bool curvature_due() const;
   // Takes an estimate; returns a `curvature` event.
   metrics::Fields note_curvature(const exec::CurvatureReport& report, double rate);
 
@@ -48,7 +47,8 @@ class Steering {
  private:
   bool decides() const;
   void set_scales(const control::Decision& decision);
-  Result<metrics::Fields> apply(const control::Decision& decision, control::GovernorState before,
+  Result<metrics::Fields> apply(const control::Decision& decision,
+                                const control::GovernorState& before,
                                 const control::Signals& signals, bool urgent);
 
   const Config& config_;

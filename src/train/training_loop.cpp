@@ -47,8 +47,8 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, RunState state)
       first_samples_(state_.samples),
       before_seconds_(state_.seconds),
       steering_(parts_.config, parts_.governor, parts_.pricing, parts_.engine, state_),
-      watch_(RequestReader(parts_.directory.control()), memory::Probes(), state_.ceiling_bytes,
-             state_.ceiling_bytes),
+      watch_(RequestReader(parts_.directory.control(), state_.request_serial), memory::Probes(),
+             state_.asked_bytes, state_.ceiling_bytes),
       ghost_(*parts.config.ghost_batch) {
   if (state_.step > 0) saved_step_ = state_.step;
   if (parts.repeats != nullptr) recorded_.emplace(parts.repeats->moves);
@@ -102,8 +102,8 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
     }
     TRI_TRY(follow_ceiling());
     if (const Result<void> stepped = step(); !stepped) {
-      // The weights are those of the step before: worth keeping.
-      if (save(false)) (void)stop(Status::kInterrupted, std::nullopt);
+      // Between two steps weights and state agree and are worth keeping; within one they do not.
+      if (midway_ || save(false)) (void)stop(Status::kInterrupted, std::nullopt);
       return unexpected(stepped.error());
     }
     if (steering_.diverged()) {
@@ -154,8 +154,9 @@ Result<const exec::StepReport*> TrainingLoop::train_batch() {
   for (int64_t micro = 0; micro < spec.micros; ++micro) {
     const exec::BatchRoom room = parts_.engine.batch(0);
     TRI_TRY(loader_->take(room.labels.size(), {room.x, room.labels, room.samples}));
+    midway_ = true;
     if (micro == 0) {
-      TRI_TRY(measure_curvature());
+      measure_curvature();
       steering_.set_rates(rate_);
     }
     report = &parts_.engine.train(0, {state_.step + 1, steering_.loss_scale(), micro}, parts_.pool);
@@ -167,17 +168,15 @@ Result<const exec::StepReport*> TrainingLoop::train_batch() {
   return report;
 }
 
-Result<void> TrainingLoop::measure_curvature() {
-  const int64_t samples = steering_.curvature_due();
-  if (samples == 0) return {};
+void TrainingLoop::measure_curvature() {
+  if (!steering_.curvature_due()) return;
   const base::Stopwatch spent;
-  const exec::CurvatureReport& report =
-      parts_.engine.curvature(0, samples, state_.step, parts_.pool);
+  const exec::CurvatureReport& report = parts_.engine.curvature(0, state_.step, parts_.pool);
   Fields event = steering_.note_curvature(report, rate_);
   const double seconds = spent.seconds();
   state_.control_seconds += seconds;
   event.add("curvature_seconds", seconds);
-  return write(EventKind::kCurvature, std::move(event));
+  defer(EventKind::kCurvature, std::move(event));
 }
 
 Result<void> TrainingLoop::step() {
@@ -185,10 +184,6 @@ Result<void> TrainingLoop::step() {
   if (!loader_) begin_loading();
   rate_ = schedule_.rate(state_.samples, state_.control.batch);
   TRI_ASSIGN(const exec::StepReport* const report, train_batch());
-  // The second step of this process: the first one meets cold caches.
-  if (!parts_.config.profile.empty() && ++steps_here_ == 2) {
-    TRI_TRY(write_trace(parts_.config.profile, parts_.engine));
-  }
   const exec::StepSpec& spec = parts_.engine.spec();
   if (state_.first_batch == 0) state_.first_batch = state_.least_batch = spec.batch();
   state_.least_batch = std::min(state_.least_batch, spec.batch());
@@ -197,16 +192,24 @@ Result<void> TrainingLoop::step() {
   state_.samples += static_cast<uint64_t>(spec.batch());
   state_.norm_batches +=
       static_cast<uint64_t>(spec.micros * (spec.ghost > 0 ? spec.samples / spec.ghost : 1));
-  TRI_TRY(note_loss(*report));
+  note_loss(*report);
   TRI_TRY(steer(*report));
   state_.train_seconds += spent.seconds();
+  midway_ = false;
+  TRI_TRY(write_deferred());
+  TRI_TRY(report_small_ghost());
+  // The second step of this process: the first one meets cold caches.
+  if (!parts_.config.profile.empty() && ++steps_here_ == 2) {
+    const Result<void> traced = write_trace(parts_.config.profile, parts_.engine);
+    if (!traced) TRI_TRY(warn(traced.error().message));
+  }
   if (const int64_t now = base::now_ns(); parts_.panel.due(now)) {
     parts_.panel.update(panel_state(), now);
   }
   return {};
 }
 
-Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
+void TrainingLoop::note_loss(const exec::StepReport& report) {
   const auto batch = static_cast<uint64_t>(state_.control.batch);
   const double loss = report.loss.loss / static_cast<double>(batch);
   last_loss_ = loss;
@@ -217,28 +220,29 @@ Result<void> TrainingLoop::note_loss(const exec::StepReport& report) {
     state_.correct += report.loss.top1;
     state_.counted += batch;
   } else {
-    TRI_TRY(warn(fmt::format("step {}: the loss is not finite", state_.step)));
+    const std::string text = fmt::format("step {}: the loss is not finite", state_.step);
+    parts_.panel.note("warning: " + text);
+    defer(EventKind::kWarning, Fields{{"message", text}});
   }
-  if (state_.step % static_cast<uint64_t>(parts_.config.control_every) != 0) return {};
+  if (state_.step % static_cast<uint64_t>(parts_.config.control_every) != 0) return;
   const exec::PhaseSeconds phases = parts_.engine.phases();
-  TRI_TRY(write(EventKind::kStep,
-                Fields{{"loss", state_.window_loss / static_cast<double>(state_.window_steps)},
-                       {"lr", rate_},
-                       {"batch", state_.control.batch},
-                       {"loss_scale", state_.control.loss.scale},
-                       {"skipped_steps", state_.control.loss.skipped},
-                       {"engine_peak_bytes", parts_.engine.measured_peak_bytes()},
-                       {"process_plan_bytes", parts_.pricing.bytes_now()},
-                       {"rss_bytes", memory::Probes().resident().bytes.value_or(0)},
-                       {"ceiling_bytes", state_.ceiling_bytes},
-                       {"data_seconds", step_data_.waiting + step_data_.finishing},
-                       {"data_wait_seconds", step_data_.waiting},
-                       {"forward_seconds", phases.forward},
-                       {"backward_seconds", phases.backward},
-                       {"update_seconds", phases.update}}));
+  defer(EventKind::kStep,
+        Fields{{"loss", state_.window_loss / static_cast<double>(state_.window_steps)},
+               {"lr", rate_},
+               {"batch", state_.control.batch},
+               {"loss_scale", state_.control.loss.scale},
+               {"skipped_steps", state_.control.loss.skipped},
+               {"engine_peak_bytes", parts_.engine.measured_peak_bytes()},
+               {"process_plan_bytes", parts_.pricing.bytes_now()},
+               {"rss_bytes", memory::Probes().resident().bytes.value_or(0)},
+               {"ceiling_bytes", state_.ceiling_bytes},
+               {"data_seconds", step_data_.waiting + step_data_.finishing},
+               {"data_wait_seconds", step_data_.waiting},
+               {"forward_seconds", phases.forward},
+               {"backward_seconds", phases.backward},
+               {"update_seconds", phases.update}});
   state_.window_loss = 0;
   state_.window_steps = 0;
-  return {};
 }
 
 Result<void> TrainingLoop::steer(const exec::StepReport& report) {
@@ -246,9 +250,9 @@ Result<void> TrainingLoop::steer(const exec::StepReport& report) {
   const int64_t samples = parts_.engine.spec().samples;
   TRI_ASSIGN(const std::vector<Fields> events, steering_.after_step(report, rate_));
   state_.control_seconds += spent.seconds();
-  for (const Fields& event : events) TRI_TRY(write(EventKind::kControl, event));
+  for (const Fields& event : events) defer(EventKind::kControl, event);
   if (parts_.engine.spec().samples != samples) loader_.reset();  // another ring
-  return report_small_ghost();
+  return {};
 }
 
 Result<void> TrainingLoop::end_epoch() {
@@ -268,11 +272,15 @@ Result<void> TrainingLoop::end_epoch() {
   state_.epochs = static_cast<int64_t>(state_.samples / epoch_samples_);
   state_.train_loss = state_.counted > 0 ? std::optional(state_.loss_sum / counted) : std::nullopt;
   state_.test_accuracy = tested->accuracy;
-  state_.images_per_second = counted / state_.train_seconds;
-  // The part of a batch that belongs to the next epoch is not this one's time.
-  state_.epoch_seconds.push_back(static_cast<double>(epoch_samples_) / *state_.images_per_second);
-  if (state_.epoch_seconds.size() > kEpochsAveraged) {
-    state_.epoch_seconds.erase(state_.epoch_seconds.begin());
+  std::optional<double> epoch_seconds;  // none: every step was lost
+  if (state_.counted > 0) {
+    state_.images_per_second = counted / state_.train_seconds;
+    // The part of a batch that belongs to the next epoch is not this one's time.
+    epoch_seconds = static_cast<double>(epoch_samples_) / *state_.images_per_second;
+    state_.epoch_seconds.push_back(*epoch_seconds);
+    if (state_.epoch_seconds.size() > kEpochsAveraged) {
+      state_.epoch_seconds.erase(state_.epoch_seconds.begin());
+    }
   }
   const bool best = !state_.best_judged || judged.accuracy > *state_.best_judged;
   state_.epochs_since_best = best ? 0 : state_.epochs_since_best + 1;
@@ -286,12 +294,12 @@ Result<void> TrainingLoop::end_epoch() {
                 {"test_accuracy", tested->accuracy},
                 {"test_loss", tested->loss},
                 {"lr", rate_},
-                {"epoch_seconds", state_.epoch_seconds.back()},
-                {"images_per_second", *state_.images_per_second},
                 {"data_seconds", epoch_data_.waiting + epoch_data_.finishing},
                 {"data_wait_seconds", epoch_data_.waiting},
                 {"evaluation_seconds", evaluation_seconds},
                 {"best", best}};
+  fields.add(fields_of("epoch_seconds", epoch_seconds));
+  fields.add(fields_of("images_per_second", state_.images_per_second));
   fields.add(fields_of("train_loss", state_.train_loss));
   if (set.validation) {
     fields.add(Fields{{"val_accuracy", judged.accuracy}, {"val_loss", judged.loss}});
@@ -390,6 +398,17 @@ Result<void> TrainingLoop::warn(const std::string& text) {
 
 Result<void> TrainingLoop::write(EventKind kind, Fields fields) {
   return parts_.events.write({kind, state_.step, state_.samples, seconds(), std::move(fields)});
+}
+
+void TrainingLoop::defer(EventKind kind, Fields fields) {
+  deferred_.push_back({kind, state_.step, state_.samples, seconds(), std::move(fields)});
+}
+
+Result<void> TrainingLoop::write_deferred() {
+  for (const metrics::Event& event : std::exchange(deferred_, {})) {
+    TRI_TRY(parts_.events.write(event));
+  }
+  return {};
 }
 
 Summary TrainingLoop::summary(Status status) const {

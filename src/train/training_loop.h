@@ -66,18 +66,21 @@ class TrainingLoop {
   Result<void> step();
   Result<const exec::StepReport*> train_batch();
   Result<void> steer(const exec::StepReport& report);
-  Result<void> measure_curvature();
+  void measure_curvature();
   Result<void> follow_ceiling();     // loop_ceiling.cpp
   uint64_t process_peak() const;     // since the start, whatever was reset
   std::span<std::byte> free_ring();  // ends what uses it
   void begin_loading();
-  Result<void> note_loss(const exec::StepReport& report);
+  void note_loss(const exec::StepReport& report);
   Result<void> end_epoch();
   Result<void> save(bool best);
   Result<void> save_if_due();
   Result<LoopEnd> finish();
   Result<LoopEnd> stop(Status status, std::optional<Error> why);
   Result<void> write(metrics::EventKind kind, metrics::Fields fields);
+  // Within a step: a disk that is full shall find weights and state in agreement.
+  void defer(metrics::EventKind kind, metrics::Fields fields);
+  Result<void> write_deferred();
   Result<void> report_skipped();
   Result<void> report_small_curvature();
   Result<void> report_small_ghost();  // loop_ceiling.cpp
@@ -99,6 +102,8 @@ class TrainingLoop {
   // Spent on data by this process: in the last step, and in all since the last evaluation.
   data::LoaderSeconds step_data_, epoch_data_;
   double rate_ = 0;
+  bool midway_ = false;  // within a step: weights, statistics and state do not agree
+  std::vector<metrics::Event> deferred_;
   uint64_t steps_here_ = 0;  // of this process
   std::optional<double> last_loss_;
   CeilingWatch watch_;

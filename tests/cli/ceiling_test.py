@@ -101,6 +101,23 @@ class MovedCeiling(unittest.TestCase):
         losses = [event["loss"] for event in self.events("step")]
         self.assertLess(losses[-1], losses[0])
 
+    def test_a_resumed_run_keeps_to_what_was_asked_last(self):
+        process = self.start("--memory", "2G", "--max-steps", "1000000")
+        self.wait_for(process, "first steps", lambda: self.events("step"))
+        self.set_memory("1G")
+        self.wait_for(process, "the move", self.ceiling_moves)
+        self.assertEqual(self.stop(process)["ceiling_bytes"], 1 << 30)
+
+        def resumed(*more):
+            done = triaccel("train", "--resume", str(self.run_folder), "--json", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)
+        step = self.events("end")[-1]["step"]
+        self.assertEqual(resumed("--max-steps", str(step + 10))["ceiling_bytes"], 1 << 30)
+        self.assertEqual(resumed("--memory", "1500MiB", "--max-steps", str(step + 20))["ceiling_bytes"],
+                         1500 << 20)
+        self.assertEqual(resumed("--max-steps", str(step + 30))["ceiling_bytes"], 1500 << 20)
+
     def test_a_fixed_batch_recomputes_and_keeps_its_bits(self):
         def weights_after(name, *more):
             out = self.folder / name

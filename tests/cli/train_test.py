@@ -121,6 +121,24 @@ class Train(Folder):
         model = "checkpoints/last/model.safetensors"
         self.assertEqual((first / model).read_bytes(), (self.folder / "b" / model).read_bytes())
 
+    def test_a_tuned_run_is_repeated_with_its_kernels(self):
+        first, _ = self.run_of("a", "--tune")
+        done = triaccel("train", "--repeat", str(first), "--out", str(self.folder / "b"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        model, state = "checkpoints/last/model.safetensors", "checkpoints/last/state.json"
+        self.assertEqual((first / model).read_bytes(), (self.folder / "b" / model).read_bytes())
+        self.assertFalse((self.folder / "b/kernels.json").exists(), "nothing was measured")
+        kernels = [json.loads((folder / state).read_text())["card"]["kernels"]
+                   for folder in (first, self.folder / "b")]
+        self.assertEqual(*kernels)
+
+    def test_a_trace_that_cannot_be_written_costs_no_step(self):
+        model = "checkpoints/last/model.safetensors"
+        plain, _ = self.run_of("a")
+        traced, done = self.run_of("b", "--profile", str(self.folder / "none/trace.json"))
+        self.assertEqual((plain / model).read_bytes(), (traced / model).read_bytes())
+        self.assertIn("trace.json", (traced / "metrics.jsonl").read_text())
+
     def test_any_number_of_threads_gives_the_same_weights(self):
         model = "checkpoints/last/model.safetensors"
         bytes_of = [(self.run_of(f"t{n}", "--threads", str(n))[0] / model).read_bytes()

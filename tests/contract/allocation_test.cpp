@@ -49,7 +49,7 @@ void expect_no_allocation(const std::shared_ptr<const nn::Model>& model, exec::S
   const struct mallinfo2 heap = mallinfo2();
   engine->train(0, {2}, pool);
   engine->train(0, {3}, pool);
-  engine->curvature(0, engine->forecast().curvature_samples, 3, pool);
+  engine->curvature(0, 3, pool);
   const struct mallinfo2 after = mallinfo2();
   EXPECT_EQ(allocations.load(), before) << what;
   EXPECT_EQ(after.uordblks, heap.uordblks) << what;

@@ -185,7 +185,7 @@ TEST_P(TinyNetwork, fisher_is_exact_to_rounding) {
   base::ThreadPool pool(2);
   const auto engine = c.engine(fisher_options());
   ASSERT_EQ(engine->forecast().curvature_samples, kSamples);
-  const CurvatureReport& report = engine->curvature(0, kSamples, kStep, pool);
+  const CurvatureReport& report = engine->curvature(0, kStep, pool);
   const std::vector<int32_t> labels = drawn_labels(c);
   const std::vector<Solution> exact = c.per_sample(labels, false);
   const std::vector<Solution> plain = c.per_sample(labels, true);
@@ -210,7 +210,7 @@ TEST_P(TinyNetwork, noise_is_that_of_true_labels) {
   const Case c = tiny();
   base::ThreadPool pool(2);
   const auto engine = c.engine(fisher_options());
-  const CurvatureReport& report = engine->curvature(0, kSamples, kStep, pool);
+  const CurvatureReport& report = engine->curvature(0, kStep, pool);
   const std::vector<Solution> samples = c.per_sample(c.problem.labels, false);
   const auto b = static_cast<double>(kSamples);
   double loss = 0, squares = 0, spread = 0, squared_mean = 0;
@@ -243,8 +243,7 @@ TEST(Fisher, has_the_trace_of_any_network) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const Case c(random_network(seed), seed);
     const auto engine = c.engine(fisher_options());
-    const CurvatureReport& report =
-        engine->curvature(0, engine->forecast().curvature_samples, kStep, pool);
+    const CurvatureReport& report = engine->curvature(0, kStep, pool);
     if (report.samples != kSamples) continue;
     const std::vector<int32_t> labels = drawn_labels(c);
     const std::vector<Solution> exact = c.per_sample(labels, false);
@@ -306,7 +305,7 @@ TEST_P(TinyNetwork, hessian_has_the_eigenvalues_of_the_whole_matrix) {
   const Case c = tiny();
   base::ThreadPool pool(2);
   const auto engine = c.engine(hessian_options());
-  const CurvatureReport& report = engine->curvature(0, kSamples, kStep, pool);
+  const CurvatureReport& report = engine->curvature(0, kStep, pool);
   EXPECT_NEAR(report.loss, solve(*c.model, c.problem, &c.before).loss, 1e-5);
   for (int layer = 0; layer < c.model->layers; ++layer) {
     Spectrum want = spectrum(dense_hessian(c, layer));
@@ -333,7 +332,7 @@ TEST(Hessian, multiplies_the_gradient_of_any_network) {
     options.curvature.top = options.curvature.iterations = 1;
     options.curvature.shrinks = false;
     const auto engine = c.engine(options);
-    const CurvatureReport& report = engine->curvature(0, kSamples, kStep, pool);
+    const CurvatureReport& report = engine->curvature(0, kStep, pool);
     const Solution here = solve(*c.model, c.problem, &c.before);
     if (here.margin < 10 * kMove) continue;
     for (int layer = 0; layer < c.model->layers; ++layer) {
@@ -387,7 +386,7 @@ TEST(Fisher, takes_a_smaller_batch_where_there_is_no_room) {
   const int64_t samples = engine->forecast().curvature_samples;
   EXPECT_GE(samples, 2);
   EXPECT_LT(samples, 8);
-  EXPECT_EQ(engine->curvature(0, samples, 1, pool).samples, samples);
+  EXPECT_EQ(engine->curvature(0, 1, pool).samples, samples);
   EXPECT_LE(engine->measured_peak_bytes(), engine->forecast().engine_peak_bytes);
 }
 
@@ -407,14 +406,14 @@ TEST_P(TinyNetwork, measures_the_same_bits_for_any_number_of_threads_and_changes
     const auto engine = c.engine(options);
     const auto before = weights(*engine);
     base::ThreadPool one(1);
-    const CurvatureReport first = engine->curvature(0, kSamples, kStep, one);
+    const CurvatureReport first = engine->curvature(0, kStep, one);
     for (const size_t threads : {1, 2, 3}) {
       base::ThreadPool pool(threads);
-      EXPECT_TRUE(same_bits(first, engine->curvature(0, kSamples, kStep, pool))) << threads;
+      EXPECT_TRUE(same_bits(first, engine->curvature(0, kStep, pool))) << threads;
     }
     EXPECT_EQ(weights(*engine), before);
     const auto again = c.engine(options);
-    EXPECT_TRUE(same_bits(first, again->curvature(0, kSamples, kStep, one)));
+    EXPECT_TRUE(same_bits(first, again->curvature(0, kStep, one)));
   }
 }
 

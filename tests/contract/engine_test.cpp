@@ -170,8 +170,7 @@ TEST_P(CatalogModel, peaks_where_the_forecast_says) {
       options.curvature.iterations = options.curvature.top = 1;
       const auto engine = engine_for(model, draw_problem(*model, 2, samples, 0), options);
       engine->train(0, {1}, pool);
-      if (const int64_t count = engine->forecast().curvature_samples; count > 0)
-        engine->curvature(0, count, 1, pool);
+      if (engine->forecast().curvature_samples > 0) engine->curvature(0, 1, pool);
       for (int64_t count = engine->forecast().eval_samples; count >= 1; count /= 2)
         engine->evaluate(0, count, pool);
       EXPECT_EQ(engine->measured_peak_bytes(), engine->forecast().engine_peak_bytes)

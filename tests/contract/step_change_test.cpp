@@ -211,6 +211,29 @@ TEST(Clip, by_the_exact_norm_is_the_same_fused_and_after) {
   }
 }
 
+TEST(Clip, counts_what_storing_lost_once_although_it_runs_twice) {
+  const auto model = small_network();
+  base::ThreadPool pool(2);
+  const auto report = [&](StepMode mode) {
+    EngineOptions options = small_options(mode);
+    options.step.clip = Clip::kExact;
+    options.step.clip_norm = 0.05f;
+    options.step.formats =
+        table(*model, {Format::kF32, Format::kF8e4b4, Format::kF8e5, Format::kF32});
+    return engine_for(model, draw_problem(*model, 3, 8, 2), options)->train(0, {1}, pool);
+  };
+  const exec::StepReport after = report(StepMode::kAfter), fused = report(StepMode::kFused);
+  const auto underflows = [](const std::vector<ops::StoreCounts>& all) {
+    std::vector<uint64_t> counts;
+    for (const ops::StoreCounts& one : all) counts.push_back(one.underflow);
+    return counts;
+  };
+  EXPECT_EQ(underflows(fused.saved), underflows(after.saved));
+  EXPECT_EQ(underflows(fused.passed), underflows(after.passed));
+  EXPECT_GT(std::ranges::max(underflows(after.saved)), 0u);
+  EXPECT_GT(std::ranges::max(underflows(after.passed)), 0u);
+}
+
 // Without momentum and decay a step is the rate times the clipped gradient.
 TEST(Clip, limits_the_norm_of_the_step) {
   const auto model = small_network();
@@ -405,6 +428,29 @@ TEST(Scales, keep_small_gradients_in_fp16) {
     EXPECT_EQ(scaled.gradients[p].sum_squares, reference.gradients[p].sum_squares) << p;
   for (size_t t = 0; t < reference.passed.size(); ++t)
     EXPECT_EQ(scaled.passed[t].max_abs * 0x1p20f, reference.passed[t].max_abs) << t;
+}
+
+// The scale of a tensor follows its own largest gradient, not that of its neighbour.
+TEST(Scales, every_input_of_an_operation_has_counts_of_its_own) {
+  base::ThreadPool pool(2);
+  for (const char* name : {"squeezenet-cifar", "efficientnet-b0"}) {
+    Result<nn::Model> built = nn::build(name, {.classes = 4, .width_multiplier = 0.25});
+    ASSERT_TRUE(built);
+    const auto model = std::make_shared<const nn::Model>(std::move(*built));
+    EngineOptions options = small_options(StepMode::kFused);
+    options.step.formats = table(*model, {Format::kF32, Format::kF32, Format::kF16, Format::kF32});
+    const auto engine = engine_for(model, draw_problem(*model, 4, 8, 2), options);
+    const exec::StepReport& report = engine->train(0, {1}, pool);
+    size_t seen = 0;
+    for (const exec::LoweredOp& op : engine->lowered().ops) {
+      if (op.kind != ops::OpKind::kConcat && op.kind != ops::OpKind::kChannelScale) continue;
+      for (const int input : op.inputs) {
+        EXPECT_GT(report.passed[static_cast<size_t>(input)].max_abs, 0) << name << " " << op.name;
+        ++seen;
+      }
+    }
+    EXPECT_GT(seen, 4u) << name;
+  }
 }
 
 TEST(Replan, moves_no_weight_and_costs_no_step) {

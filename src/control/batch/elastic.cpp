@@ -26,8 +26,10 @@ std::optional<int64_t> largest_fitting(const ElasticSettings& settings, int64_t 
   if (plan(high) <= limit_bytes) return high;
   int64_t low = settings.least;
   if (plan(low) > limit_bytes) return std::nullopt;
-  while (high - low > settings.unit) {  // plan(low) fits, plan(high) does not
-    const int64_t middle = low + (high - low) / settings.unit / 2 * settings.unit;
+  const int64_t unit = settings.unit;  // least + a multiple of it from here on
+  high = low + (high - low + unit - 1) / unit * unit;
+  while (high - low > unit) {  // plan(low) fits, plan(high) does not
+    const int64_t middle = low + (high - low) / unit / 2 * unit;
     (plan(middle) <= limit_bytes ? low : high) = middle;
   }
   return low;

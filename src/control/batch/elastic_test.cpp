@@ -70,6 +70,23 @@ TEST(Elastic, LargestFittingIsTheLargest) {
   }
 }
 
+// A ghost batch of 0 leaves sizes that are no multiples of the unit above the least.
+TEST(Elastic, LargestFittingFromAnySize) {
+  ElasticSettings settings = kSettings;
+  settings.unit = settings.least = 40;
+  for (int64_t from = 40; from <= 200; ++from) {
+    for (uint64_t limit = 1300; limit < 3200; limit += 50) {
+      const auto found = largest_fitting(settings, from, limit, bytes_of);
+      int64_t expected = 0;
+      for (int64_t batch = 40; batch <= from; batch += 40) {
+        if (bytes_of(batch) <= limit) expected = batch;
+      }
+      if (bytes_of(from) <= limit) expected = from;
+      EXPECT_EQ(found.value_or(0), expected) << from << " within " << limit;
+    }
+  }
+}
+
 TEST(Elastic, LeastMicrosCutsIntoGhostBatches) {
   const auto bytes = [](int64_t micros) { return uint64_t{1200} / static_cast<uint64_t>(micros); };
   EXPECT_EQ(least_micros(192, 32, 1200, bytes), 1);

@@ -57,7 +57,7 @@ void measure(benchmark::State& state, const char* name, const CurvatureSpec& spe
   engine->train(0, {++step}, pool);
   for (auto _ : state) {
     timed(steps, [&] { engine->train(0, {++step}, pool); });
-    timed(passes, [&] { engine->curvature(0, samples, step, pool); });
+    timed(passes, [&] { engine->curvature(0, step, pool); });
     state.SetIterationTime(1e-9 * passes.back());
   }
   CurvatureSpec none;

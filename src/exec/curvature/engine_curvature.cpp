@@ -47,15 +47,9 @@ void Engine::prepare_curvature() {
     measuring_.probe.replaced.assign(parameters_->size(), nullptr);
 }
 
-const CurvatureReport& Engine::curvature(size_t buffer, int64_t count, uint64_t step,
-                                         base::ThreadPool& pool) {
-  TRI_CHECK(count >= 2 && count <= forecast().curvature_samples, "count {}", count);
-  if (count != now_.curvature.spec.samples) {
-    StepSpec spec = now_.curvature.spec;
-    spec.samples = count;
-    now_.curvature = plan_step(eval_graph_, *parameters_, spec);
-    prepare_curvature();
-  }
+const CurvatureReport& Engine::curvature(size_t buffer, uint64_t step, base::ThreadPool& pool) {
+  const int64_t count = forecast().curvature_samples;
+  TRI_CHECK(count >= 2, "curvature is not planned for");
   const CurvatureSpec& spec = now_.curvature.spec.curvature;
   measuring_.true_labels = false;
   measuring_.solver = solver_.get();

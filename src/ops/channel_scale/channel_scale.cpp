@@ -11,11 +11,11 @@ size_t channel_scale_worker_bytes(const RowTiles& tiles) {
   return 2 * tiles.tile_bytes() + static_cast<size_t>((tiles.channels + 15) / 16) * 64;
 }
 
-StoreCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad, const Source& x,
-                                   const float* factor, const Sink& input_grad,
-                                   const Sink& factor_grad, std::byte* scratch,
-                                   base::ThreadPool& pool) noexcept {
-  CountSum counts;
+ChannelScaleCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad,
+                                          const Source& x, const float* factor,
+                                          const Sink& input_grad, const Sink& factor_grad,
+                                          std::byte* scratch, base::ThreadPool& pool) noexcept {
+  CountSum of_input, of_factor;
   const int64_t channels = tiles.channels;
   pool.run(static_cast<size_t>(tiles.samples), [&](size_t sample, size_t worker) {
     std::byte* memory = scratch + worker * channel_scale_worker_bytes(tiles);
@@ -31,12 +31,12 @@ StoreCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad
       load_rows(x, range, value, channels);
       for (int64_t i = 0; i < range.count; ++i)
         scale_grad_row(value + i * channels, f, channels, du + i * channels, sums);
-      counts.add(store_rows(input_grad, range, du, channels));
+      of_input.add(store_rows(input_grad, range, du, channels));
     }
-    counts.add(
+    of_factor.add(
         store_rows(factor_grad, {static_cast<int64_t>(sample), 0, 1, 0, channels}, sums, channels));
   });
-  return counts.total();
+  return {of_input.total(), of_factor.total()};
 }
 
 }  // namespace tri::ops

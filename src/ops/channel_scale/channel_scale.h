@@ -11,10 +11,13 @@ size_t channel_scale_worker_bytes(const RowTiles& tiles);
 
 // From the gradient of u: d f = sum over pixels of du * x, stored to `factor_grad` (samples, 1, 1,
 // c), and d x = du * f, stored to `input_grad`, which may be the memory of `grad` itself. x is the
-// input without the factor; factor is (samples, channels) fp32.
-StoreCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad, const Source& x,
-                                   const float* factor, const Sink& input_grad,
-                                   const Sink& factor_grad, std::byte* scratch,
-                                   base::ThreadPool& pool) noexcept;
+// input without the factor; factor is (samples, channels) fp32. Returns what storing each lost.
+struct ChannelScaleCounts {
+  StoreCounts input, factor;
+};
+ChannelScaleCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad,
+                                          const Source& x, const float* factor,
+                                          const Sink& input_grad, const Sink& factor_grad,
+                                          std::byte* scratch, base::ThreadPool& pool) noexcept;
 
 }  // namespace tri::ops

@@ -132,7 +132,7 @@ void fma_peak(benchmark::State& state) {
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 
-const int registered = [] {
+const int kRegistered = [] {
   benchmark::RegisterBenchmark("conv/fma_peak", fma_peak)->UseRealTime();
   for (const Case& c : kCases) {
     const std::string name = std::string("conv/") + c.name;

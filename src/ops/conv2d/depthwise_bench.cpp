@@ -136,7 +136,7 @@ void copy(benchmark::State& state) {
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
-const int registered = [] {
+const int kRegistered = [] {
   benchmark::RegisterBenchmark("depthwise/copy", copy)->UseRealTime();
   for (const Case& c : kCases) {
     const auto add = [&](const char* pass, auto body, Format format) {

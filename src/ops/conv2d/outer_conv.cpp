@@ -190,9 +190,10 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         pack_gradient(p, p.units[first + index], d, group, share, packed, work.row, largest_g);
       });
       if (p.bounded_gradient() && initial == nullptr) {
+        // max(NaN, 1) is NaN, max(1, NaN) would be 1.
         const auto terms = static_cast<double>(p.samples * p.geometry.out.pixels());
         consumer.expect(
-            static_cast<float>(terms * largest_g.value() * std::max(1.0, largest_x.value())));
+            static_cast<float>(terms * largest_g.value() * std::max(largest_x.value(), 1.0)));
       }
       if (reader != nullptr) reader->read(chunk, first, count);
       const float* from = c == 0 ? initial : partial;
