@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <span>
 
-#include "tensor/shape.h"
-
 namespace tri::data {
 
 // Where a batch is written. Each span has room for the largest batch.
@@ -24,10 +22,5 @@ struct Batch {
 
   size_t size() const { return labels.size(); }
 };
-
-// What batch_slots() cuts up: the three spans, each on a 64-byte boundary.
-size_t batch_bytes(tensor::Shape shape, size_t samples);
-// REQUIRES: memory on a 64-byte boundary, of at least batch_bytes().
-BatchSlots batch_slots(std::span<std::byte> memory, tensor::Shape shape, size_t samples);
 
 }  // namespace tri::data

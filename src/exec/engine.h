@@ -20,7 +20,7 @@ struct EngineOptions {
   StepSpec step;
   StorageForms forms;
   bool store = false;        // see LoweringOptions::store
-  size_t batch_buffers = 2;  // one is trained on while the next is filled
+  size_t batch_buffers = 1;  // batches that lie in the arena at a time
   bool evaluates = true;     // plan evaluation too, in the same region
   size_t most_bytes = 0;     // up to which replan() may grow; 0: not beyond the first plan
   CurvatureSpec curvature;   // plan its passes too, in the same region

@@ -55,21 +55,7 @@ void StepBuilder::backward_op(size_t index) {
   if (const nn::Node* node = node_of(op); node != nullptr && node->weight >= 0)
     weights_backward(index);
   if (norm < 0) return;
-  const nn::Node& node =
-      graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)];
-  const auto gradients = [norm, weight = node.weight, bias = node.bias](StepRun& run) {
-    const ops::NormGrads grads = run.norm_grads(norm);
-    const auto keep = [&run](int parameter, const float* grad) {
-      if (run.last_micro()) run.check_vector(static_cast<size_t>(parameter), grad);
-      const size_t count = run.parameters->slot(static_cast<size_t>(parameter)).count;
-      std::memcpy(run.at(run.plan->gradients[static_cast<size_t>(parameter)]), grad,
-                  count * sizeof(float));
-    };
-    keep(weight, grads.gamma);
-    keep(bias, grads.beta);
-  };
-  step_vectors(node.weight, node.bias, node.name, keeps_gradients() ? Run(gradients) : Run(),
-               plan_.norms[static_cast<size_t>(norm)].grads);
+  step_norm(norm);
 }
 
 // Batch norm's backward replaces GY by dz where every pass would pay for the activation again.
@@ -189,15 +175,17 @@ void StepBuilder::add_backward(size_t index) {
              pass.pool = run.pool;
              pass.scratch = run.at(memory);
              pass.output_grad = run.grad_source(output);
-             // One at a time, as every tensor has its own counts; what overwrites the gradient
-             // last.
-             const auto pass_to = [&](int t, bool accumulate) {
-               const ops::Sink sink = run.grad_sink(t, accumulate);
-               pass.input_grads = {&sink, 1};
-               run.note_passed(t, run.plan->operations[index]->backward_data(pass));
-             };
-             for (const auto& [t, accumulate] : explicit_sinks) pass_to(t, accumulate);
-             if (in_place) pass_to(output, false);
+             run.sinks->clear();
+             if (in_place) run.sinks->push_back(run.grad_sink(output, false));
+             for (const auto& [t, accumulate] : explicit_sinks)
+               run.sinks->push_back(run.grad_sink(t, accumulate));
+             ops::StoreCounts lost[2];
+             pass.input_grads = *run.sinks;
+             pass.lost = lost;
+             run.plan->operations[index]->backward_data(pass);
+             size_t i = 0;
+             if (in_place) run.note_passed(output, lost[i++]);
+             for (const auto& [t, accumulate] : explicit_sinks) run.note_passed(t, lost[i++]);
            });
 }
 

@@ -56,8 +56,9 @@ class StepBuilder {
   void scale_backward(size_t index);
   void data_backward(size_t index);
   void weights_backward(size_t index);
-  void step_vectors(int weight, int bias, const std::string& name, const Run& gradients,
-                    int buffer);
+  // A bias by the gradient at the start of `buffer`; gamma and beta by those of their norm.
+  void step_bias(int bias, const std::string& name, int buffer);
+  void step_norm(int norm);
   void update_after();
   // What a curvature pass does with an operation's gradients, and at the end.
   void measure_op(size_t index) {

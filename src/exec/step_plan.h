@@ -150,7 +150,6 @@ struct StepPlan {
   size_t lower_bound = 0;
   memory::KindBytes peak_by_kind;  // each kind's own maximum
   int64_t macs = 0;                // useful multiply-adds of one sample's forward pass
-  bool has_gradients() const { return spec.training; }
   const LayerFormats& formats(int layer) const;
 };
 

@@ -341,7 +341,7 @@ void FusedUpdate::consume(size_t part, int64_t begin, int64_t count, const float
   stats_[part] = sum;
 }
 
-bool FusedUpdate::wants_again(size_t parts) {
+bool FusedUpdate::join(size_t parts) {
   optim::GradStats all;
   for (size_t part = 0; part < parts; ++part) all += stats_[part];
   const bool looked = updates_ && !finite_;

@@ -183,7 +183,7 @@ class FusedUpdate final : public ops::GradConsumer {
   void consume(size_t part, int64_t begin, int64_t count, const float* grad) noexcept override;
   // Joins the parts in their order into the report. True: all are finite and none has stepped, so
   // that they may come again, to step now.
-  bool wants_again(size_t parts);
+  bool join(size_t parts);
 
  private:
   bool may_reach(float magnitude) const;  // without being lost

@@ -1,5 +1,6 @@
 // What becomes of the gradients of parameters: StepBuilder's part that keeps or spends them.
 #include <algorithm>
+#include <cstring>
 
 #include "exec/step_builder.h"
 #include "exec/weights_tick.h"
@@ -66,39 +67,51 @@ void StepBuilder::weights_backward(size_t index) {
                                  tick.whole ? update_scratch_bytes(count, plan_.spec.threads) : 0),
                         node.layer);
   add_tick(op.name + " weights", Phase::kBackward, [tick](StepRun& run) { tick.run(run); });
-  if (node.bias >= 0) step_vectors(-1, node.bias, node.name, {}, tick.bias_grad);
+  if (node.bias >= 0) step_bias(node.bias, node.name, tick.bias_grad);
 }
 
-// Biases and norm parameters step by a gradient that lies in `buffer`: a bias at its start, gamma
-// and beta as NormGrads has them. Where gradients are kept, `gradients` copies them there.
-void StepBuilder::step_vectors(int weight, int bias, const std::string& name, const Run& gradients,
-                               int buffer) {
-  if (gradients) {
-    for (const int parameter : {weight, bias})
-      touch(plan_.gradients[static_cast<size_t>(parameter)]);
+void StepBuilder::step_bias(int bias, const std::string& name, int buffer) {
+  if (!fused()) return;
+  touch(buffer);
+  const auto parameter = static_cast<size_t>(bias);
+  const int memory =
+      scratch(update_scratch_bytes(parameters_.slot(parameter).count, plan_.spec.threads), -1);
+  add_tick(name + " update", Phase::kUpdate, [parameter, buffer, memory](StepRun& run) {
+    update_parameter(run, parameter, run.floats(buffer), Format::kF32, run.at(memory));
+  });
+}
+
+void StepBuilder::step_norm(int norm) {
+  const nn::Node& node =
+      graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)];
+  const auto gamma = static_cast<size_t>(node.weight), beta = static_cast<size_t>(node.bias);
+  const int buffer = plan_.norms[static_cast<size_t>(norm)].grads;
+  if (keeps_gradients()) {
+    touch(plan_.gradients[gamma]);
+    touch(plan_.gradients[beta]);
     touch(buffer);
-    add_tick(name + " gradients", Phase::kBackward, gradients);
+    add_tick(node.name + " gradients", Phase::kBackward, [norm, gamma, beta](StepRun& run) {
+      const auto keep = [&run](size_t parameter, const float* grad) {
+        if (run.last_micro()) run.check_vector(parameter, grad);
+        std::memcpy(run.at(run.plan->gradients[parameter]), grad,
+                    run.parameters->slot(parameter).count * sizeof(float));
+      };
+      keep(gamma, run.norm_grads(norm).gamma);
+      keep(beta, run.norm_grads(norm).beta);
+    });
   }
   if (!fused()) return;
   touch(buffer);
-  int norm = -1;
-  for (size_t n = 0; n < plan_.norms.size(); ++n)
-    if (plan_.norms[n].grads == buffer) norm = static_cast<int>(n);
-  size_t count = 0;
-  for (const int parameter : {weight, bias})
-    if (parameter >= 0)
-      count = std::max(count, parameters_.slot(static_cast<size_t>(parameter)).count);
-  const int memory = scratch(update_scratch_bytes(count, plan_.spec.threads), -1);
-  add_tick(name + " update", Phase::kUpdate, [weight, bias, buffer, norm, memory](StepRun& run) {
-    const float* weight_grad = norm >= 0 ? run.norm_grads(norm).gamma : nullptr;
-    const float* bias_grad = norm >= 0 ? run.norm_grads(norm).beta : run.floats(buffer);
-    if (weight >= 0 && run.last_micro()) {
-      run.check_vector(static_cast<size_t>(weight), weight_grad);
-      run.check_vector(static_cast<size_t>(bias), bias_grad);
+  const int memory =
+      scratch(update_scratch_bytes(parameters_.slot(gamma).count, plan_.spec.threads), -1);
+  add_tick(node.name + " update", Phase::kUpdate, [norm, gamma, beta, memory](StepRun& run) {
+    const ops::NormGrads grads = run.norm_grads(norm);
+    if (run.last_micro()) {
+      run.check_vector(gamma, grads.gamma);
+      run.check_vector(beta, grads.beta);
     }
-    if (weight >= 0)
-      update_parameter(run, static_cast<size_t>(weight), weight_grad, Format::kF32, run.at(memory));
-    update_parameter(run, static_cast<size_t>(bias), bias_grad, Format::kF32, run.at(memory));
+    update_parameter(run, gamma, grads.gamma, Format::kF32, run.at(memory));
+    update_parameter(run, beta, grads.beta, Format::kF32, run.at(memory));
   });
 }
 

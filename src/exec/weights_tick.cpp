@@ -65,11 +65,12 @@ void WeightsTick::run(StepRun& run) const {
     FusedUpdate update(run, weight, gp, reinterpret_cast<optim::GradStats*>(run.at(stats)));
     backward(update);
     const size_t parts = operation.needs().gradient_parts;
-    if (update.wants_again(parts) && run.updates(layer)) {
+    const bool unspent = update.join(parts);
+    if (unspent && run.updates(layer)) {
       pass.input_grads = {};
       pass.bias_grad = nullptr;
       operation.backward_weights(pass);
-      update.wants_again(parts);
+      update.join(parts);
     }
   } else {
     const Format format = whole ? Format::kF32 : kept_format;

@@ -3,17 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 namespace tri::nn {
 namespace {
 
-constexpr auto kCatalog = std::to_array<CatalogEntry>({
+std::vector<CatalogEntry>& entries() {
+  static std::vector<CatalogEntry> all = {
 #define TRI_MODEL(name, recipe) {name, &recipe},
 #include "nn/model_list.inc"
 #undef TRI_MODEL
-});
+  };
+  return all;
+}
+
+const CatalogEntry* find(std::string_view name) {
+  const auto entry = std::ranges::find(entries(), name, &CatalogEntry::name);
+  return entry == entries().end() ? nullptr : &*entry;
+}
 
 Unexpected refuse(std::string message) {
   return unexpected(ErrorCode::kInvalid, std::move(message));
@@ -25,13 +32,13 @@ bool has_op(const Model& model, ops::OpKind kind) {
 
 }  // namespace
 
-std::span<const CatalogEntry> catalog() { return kCatalog; }
+std::span<const CatalogEntry> catalog() { return entries(); }
 
 Result<Model> build(std::string_view name, const ModelOptions& options) {
-  const auto* entry = std::ranges::find(kCatalog, name, &CatalogEntry::name);
-  if (entry == kCatalog.end()) {
+  const CatalogEntry* const entry = find(name);
+  if (entry == nullptr) {
     std::vector<std::string_view> names;
-    for (const CatalogEntry& known : kCatalog) names.push_back(known.name);
+    for (const CatalogEntry& known : entries()) names.push_back(known.name);
     return refuse(fmt::format("unknown model '{}'; known are {}", name, fmt::join(names, ", ")));
   }
   if (!(options.width_multiplier > 0.0 && options.width_multiplier <= kMaxWidth))
@@ -54,3 +61,22 @@ Result<Model> build(std::string_view name, const ModelOptions& options) {
 }
 
 }  // namespace tri::nn
+
+namespace tri {
+
+Result<void> add_model(const std::string& name, Recipe recipe) {
+  const auto usual = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  if (name.empty() || !std::ranges::all_of(name, usual)) {
+    return nn::refuse(
+        fmt::format("a model cannot be called '{}'; use a-z, 0-9, '-' and '_' only", name));
+  }
+  if (nn::find(name) != nullptr) {
+    return nn::refuse(fmt::format("there is a model '{}' already; use another name", name));
+  }
+  nn::entries().push_back({name, std::move(recipe)});
+  return {};
+}
+
+}  // namespace tri

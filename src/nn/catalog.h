@@ -1,38 +1,28 @@
 #pragma once
 // Room: nn. The models known by name (model_list.inc). In: a name and sizes. Out: a Model.
-#include <cstdint>
-#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "nn/model.h"
 #include "tri/graph.h"
+#include "tri/models.h"
 #include "tri/result.h"
 
 namespace tri::nn {
 
-struct ModelOptions {
-  int64_t height = 32, width = 32, channels = 3;
-  int64_t classes = 10;
-  double width_multiplier = 1.0;      // what it scales is said in each model's file
-  std::optional<float> dropout = {};  // before the last layer; the model's own, if not given
-  std::optional<float> stochastic_depth = {};  // the model's own, if not given
-};
-
-// Emits the layers of a model into an empty graph and returns the logits. Mistakes in sizes are
-// left to the graph.
-using Recipe = Tensor (*)(Graph& graph, const ModelOptions& options);
+using tri::ModelOptions;
 
 #define TRI_MODEL(name, recipe) Tensor recipe(Graph& graph, const ModelOptions& options);
 #include "nn/model_list.inc"
 #undef TRI_MODEL
 
 struct CatalogEntry {
-  std::string_view name;
+  std::string name;
   Recipe recipe;
 };
 
-// In the order of model_list.inc.
+// In the order of model_list.inc, and then what add_model() added.
 std::span<const CatalogEntry> catalog();
 
 // Refuses an unknown name (and lists the known ones), sizes below 1 or too small for the model's

@@ -96,6 +96,19 @@ TEST(Catalog, RatesAreTheModelsOwnOrThoseAskedFor) {
   EXPECT_EQ(count(*dropped, ops::OpKind::kDropout), 1u);
 }
 
+TEST(Catalog, TakesARecipeOfTheProgram) {
+  const auto recipe = [](Graph& graph, const ModelOptions& options) {
+    return graph.linear(graph.flatten(graph.input()), "fc", {.out = options.classes});
+  };
+  EXPECT_THAT(add_model("Mine!", recipe).error().message, HasSubstr("'Mine!'"));
+  EXPECT_THAT(add_model("resnet18", recipe).error().message, HasSubstr("already"));
+  ASSERT_TRUE(add_model("of-the-test", recipe));
+  const Result<Model> built = build("of-the-test", {.height = 2, .width = 2, .classes = 3});
+  ASSERT_TRUE(built);
+  EXPECT_EQ(built->parameter_elements(), 3 * 12 + 3);
+  EXPECT_FALSE(add_model("of-the-test", recipe));
+}
+
 TEST(Catalog, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal("resnet19", {}), HasSubstr("unknown model 'resnet19'; known are resnet18, "));
   EXPECT_THAT(refusal("resnet18", {.height = 0}), HasSubstr("resnet18: input: the shape 0x32x3"));

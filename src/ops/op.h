@@ -53,9 +53,10 @@ struct Attributes {
 };
 
 // No extent of a shape or an attribute may exceed it, and no sample may have more elements than
-// kMaxElements: with that, no product of the engine's index arithmetic overflows 64 bits.
+// kMaxElements: with that, offsets within a sample fit the 32 bits that kernels keep them in, and
+// no product of the engine's index arithmetic overflows 64 bits. A parameter has the same bound.
 inline constexpr int64_t kMaxExtent = int64_t{1} << 24;
-inline constexpr int64_t kMaxElements = int64_t{1} << 36;
+inline constexpr int64_t kMaxElements = int64_t{1} << 30;
 
 // The shape of one sample of the output. Refuses, with kInvalid and one sentence that names the
 // shapes and what was expected, whatever the operation cannot compute.

@@ -35,9 +35,8 @@ struct Needs {
   size_t forward_scratch = 0;
   size_t backward_scratch = 0;
   size_t weights_scratch = 0;
-  bool reads_inputs_backward = false;  // backward_weights() reads the inputs again
-  bool whole_gradient = false;         // backward_weights() uses PassArguments::partial
-  bool bounded_gradient = false;       // it tells a bound before the first part, see GradConsumer
+  bool whole_gradient = false;    // backward_weights() uses PassArguments::partial
+  bool bounded_gradient = false;  // it tells a bound before the first part, see GradConsumer
   // Given input_grads and weights, backward_weights() does the work of backward_data() too, with
   // the same bits and fewer passes over the gradient.
   bool data_with_weights = false;
@@ -58,6 +57,7 @@ struct PassArguments {
   Sink output;                        // forward
   GradSource output_grad;             // backward_data, backward_weights
   std::span<const Sink> input_grads;  // backward_data (see Needs); no data where none is wanted
+  std::span<StoreCounts> lost;        // backward_data of an add: what each of input_grads lost
   Weights weights;                    // forward, backward_data (see Needs)
   const float* bias = nullptr;        // forward; padded to 32 numbers
   bool again = false;                 // forward: what `saved` says was chosen is chosen again

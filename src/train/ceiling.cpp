@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -37,6 +39,11 @@ uint64_t pieces_bytes(const exec::Parameters& parameters) {
   return 3 * parameters.largest_piece() * sizeof(float) + kSmallThings;
 }
 
+uint64_t decode_bytes(const std::string& data, uint64_t ceiling) {
+  constexpr uint64_t kLeast = uint64_t{1} << 20, kMost = uint64_t{32} << 20;
+  return data.starts_with("folder:") ? std::clamp(ceiling / 16, kLeast, kMost) : 0;
+}
+
 Error does_not_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,
                    const std::string& advice) {
   std::string table = line("the process itself", need.base_bytes);
@@ -45,7 +52,7 @@ Error does_not_fit(const Need& need, uint64_t ceiling, const exec::Forecast& for
   }
   table += line("engine: peak of these", need.engine_bytes);
   table += line("images read ahead", need.data_bytes);
-  table += line("files and threads", need.pieces_bytes);
+  table += line("files, decoders, threads", need.pieces_bytes);
   table += line("all together", need.total());
   return {ErrorCode::kDoesNotFit, fmt::format("the run needs {} and --memory allows {}; {}{}",
                                               base::format_bytes(need.total()),

@@ -22,11 +22,17 @@ struct Need {
   uint64_t base_bytes = 0;    // held before the engine takes its memory
   uint64_t engine_bytes = 0;  // the engine's peak
   uint64_t data_bytes = 0;    // images that wait to be used
-  uint64_t pieces_bytes = 0;  // of weights on their way from or to a file, and small things
+  uint64_t pieces_bytes = 0;  // of weights on their way from or to a file, an image being decoded,
+                              // and small things
 
   uint64_t total() const { return base_bytes + engine_bytes + data_bytes + pieces_bytes; }
 };
 uint64_t pieces_bytes(const exec::Parameters& parameters);
+
+// Memory that the decoder of one image may take, by the value of --data: folders hold progressive
+// JPEG and interlaced PNG, which lie in memory as a whole. More of them fit a larger ceiling; those
+// that do not are skipped and counted.
+uint64_t decode_bytes(const std::string& data, uint64_t ceiling);
 
 // Why a run cannot be, with the table of what needs how much. `advice`: what to do about it.
 Error does_not_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,

@@ -111,9 +111,25 @@ constexpr std::string_view kControl = "control";
 constexpr std::string_view kRun = "run";
 constexpr std::string_view kBench = "bench step";
 
+// Also what the program added by tri::add_model().
+std::string read_model(std::string_view text, const Domain& domain, Config& config) {
+  const auto known = nn::catalog();
+  if (std::ranges::find(known, text, &nn::CatalogEntry::name) == known.end()) {
+    return read(text, domain, config.model);  // says which there are
+  }
+  config.model = text;
+  return {};
+}
+constexpr OptionRow model_row() {
+  OptionRow made =
+      row<&Config::model>(kModelAndData, "model", after("|", kModels), "network to train");
+  made.read = &read_model;
+  return made;
+}
+
 using C = Config;
 constexpr OptionRow kRows[] = {
-    row<&C::model>(kModelAndData, "model", after("|", kModels), "network to train"),
+    model_row(),
     row<&C::width>(kModelAndData, "width", "X", "multiplier of the model's channels",
                    {.low = 0, .high = nn::kMaxWidth, .above_low = true}),
     checked_row<&C::data, check_data>(kModelAndData, "data", "NAME[:ARGUMENT]",

@@ -64,7 +64,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
   // Now, as a run would hold it: the search below leaves traces on the heap.
   TRI_ASSIGN(uint64_t base, train::process_base_bytes(options.step.threads));
-  base += train::pieces_bytes(engine->parameters());
+  base += train::pieces_bytes(engine->parameters()) + train::decode_bytes(config.data, ceiling);
   const auto image_bytes = static_cast<uint64_t>(model->input_shape().elements());
   const train::Besides besides{base, [image_bytes](int64_t samples) {
                                  return static_cast<uint64_t>(samples) * image_bytes;

@@ -85,11 +85,13 @@ Result<Replay> replay_run(const std::string& directory, const Settings& changes)
   options.step.kernels = card.kernels;
   TRI_ASSIGN(const auto engine, plan_engine(config, model, options));
   const control::Governor governor = make_governor(config, *model, recorded.epoch_samples);
+  TRI_ASSIGN(const uint64_t ceiling, ceiling_bytes(config.memory, memory::Probes()));
   data::SourceInfo images;
   images.shape = card.image;
   const StepPricing pricing(
       config, *engine,
-      {state.base_bytes + pieces_bytes(engine->parameters()), [&images](int64_t samples) {
+      {state.base_bytes + pieces_bytes(engine->parameters()) + decode_bytes(config.data, ceiling),
+       [&images](int64_t samples) {
          return data::Loader::ring_bytes(images, static_cast<size_t>(samples));
        }});
   const std::vector<control::Decision> decisions =

@@ -91,10 +91,14 @@ Result<InputSize> size_of(const data::Source& source, const Config& config) {
 Result<Preparation> prepare(const Config& config, std::vector<ops::Kernels> kernels = {}) {
   Preparation made;
   made.config = config;
-  TRI_ASSIGN(made.dataset, data::open_dataset(config.data, {.pixels = config.pixels.value_or(0),
-                                                            .val_split = config.val_split,
-                                                            .train_count = static_cast<uint64_t>(
-                                                                config.train_count.value_or(0))}));
+  TRI_ASSIGN(const uint64_t ceiling, ceiling_bytes(config.memory, memory::Probes()));
+  const uint64_t decoding = decode_bytes(config.data, ceiling);
+  TRI_ASSIGN(made.dataset,
+             data::open_dataset(
+                 config.data, {.pixels = config.pixels.value_or(0),
+                               .val_split = config.val_split,
+                               .train_count = static_cast<uint64_t>(config.train_count.value_or(0)),
+                               .decode_bytes = decoding}));
   const data::SourceInfo& info = made.dataset.train->info();
   TRI_ASSIGN(made.augment, data::parse_augment(config.augment, info.augment));
   TRI_ASSIGN(made.input, size_of(*made.dataset.train, config));
@@ -105,7 +109,7 @@ Result<Preparation> prepare(const Config& config, std::vector<ops::Kernels> kern
   made.governor.emplace(make_governor(config, *model, info.count));
   made.need.engine_bytes = made.engine->forecast().engine_peak_bytes;
   made.need.data_bytes = ring_bytes(made.dataset, config.batch);
-  made.need.pieces_bytes = pieces_bytes(made.engine->parameters());
+  made.need.pieces_bytes = pieces_bytes(made.engine->parameters()) + decoding;
   return made;
 }
 

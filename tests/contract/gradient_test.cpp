@@ -87,6 +87,7 @@ TEST_P(RandomNetwork, engine_agrees_with_the_definition) {
     const Solution single = solve(*drawn.model, in_single);
 
     exec::EngineOptions options;
+    options.batch_buffers = 2;  // a good and a bad batch
     options.step.threads = 3;
     options.step.update = false;
     const auto engine = engine_for(drawn.model, drawn.problem, options);

@@ -1,5 +1,8 @@
 #include "ops/add/add.h"
 
+#include <iterator>
+
+#include "base/check.h"
 #include "ops/rows/counts.h"
 #include "ops/rows/transform_kernel.h"
 
@@ -24,17 +27,24 @@ StoreCounts add_forward(const RowTiles& tiles, std::span<const Source> inputs, c
 }
 
 StoreCounts add_backward(const RowTiles& tiles, const GradSource& grad,
-                         std::span<const Sink> inputs, std::byte* scratch,
-                         base::ThreadPool& pool) noexcept {
-  CountSum counts;
+                         std::span<const Sink> inputs, std::span<StoreCounts> lost,
+                         std::byte* scratch, base::ThreadPool& pool) noexcept {
+  CountSum counts[2];
+  TRI_CHECK(inputs.size() <= std::size(counts), "{} sinks", inputs.size());
   pool.run(tiles.tiles(), [&](size_t tile, size_t worker) {
     const RowRange range = tiles.range(tile);
     auto* rows = reinterpret_cast<float*>(scratch + worker * add_worker_bytes(tiles));
     load_grad_rows(grad, range, rows, range.channels);
-    for (const Sink& input : inputs)
-      if (input.data != nullptr) counts.add(store_rows(input, range, rows, range.channels));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].data != nullptr)
+        counts[i].add(store_rows(inputs[i], range, rows, range.channels));
   });
-  return counts.total();
+  StoreCounts all;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (i < lost.size()) lost[i] = counts[i].total();
+    all += counts[i].total();
+  }
+  return all;
 }
 
 }  // namespace tri::ops

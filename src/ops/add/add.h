@@ -15,9 +15,10 @@ inline size_t add_worker_bytes(const RowTiles& tiles) { return 2 * tiles.tile_by
 StoreCounts add_forward(const RowTiles& tiles, std::span<const Source> inputs, const Sink& out,
                         std::byte* scratch, base::ThreadPool& pool) noexcept;
 
-// A sink may be the memory of the gradient itself; one without data is passed over.
+// A sink may be the memory of the gradient itself; one without data is passed over. There are at
+// most two, written in their order; `lost` gets what each lost.
 StoreCounts add_backward(const RowTiles& tiles, const GradSource& grad,
-                         std::span<const Sink> inputs, std::byte* scratch,
-                         base::ThreadPool& pool) noexcept;
+                         std::span<const Sink> inputs, std::span<StoreCounts> lost,
+                         std::byte* scratch, base::ThreadPool& pool) noexcept;
 
 }  // namespace tri::ops

@@ -13,7 +13,8 @@ class Add final : public Operation {
     return add_forward(tiles_, pass.inputs, pass.output, pass.scratch, *pass.pool);
   }
   StoreCounts backward_data(const PassArguments& pass) noexcept override {
-    return add_backward(tiles_, pass.output_grad, pass.input_grads, pass.scratch, *pass.pool);
+    return add_backward(tiles_, pass.output_grad, pass.input_grads, pass.lost, pass.scratch,
+                        *pass.pool);
   }
 
  private:

@@ -75,7 +75,7 @@ TEST_P(Add, hands_its_gradient_to_every_input_even_in_place) {
         {in_place.data(), Format::kF32, shape.c, shape.c, shape.pixels(), false},
         {},
         {accumulated.data(), Format::kF32, shape.c, shape.c, shape.pixels(), true}};
-    add_backward(tiles, grad, sinks, reinterpret_cast<std::byte*>(scratch.data()), pool);
+    add_backward(tiles, grad, sinks, {}, reinterpret_cast<std::byte*>(scratch.data()), pool);
     EXPECT_EQ(in_place, want);
     EXPECT_EQ(accumulated, added);
   }

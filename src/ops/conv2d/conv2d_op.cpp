@@ -81,7 +81,6 @@ class DenseConv final : public Operation {
           std::max(needs_.weights_scratch, spec.threads * bias_grad_worker_bytes());
     needs_.data_with_weights = pointwise_.has_value();
     needs_.tells_forward = needs_.tells_data = true;
-    needs_.reads_inputs_backward = true;
     needs_.macs = geometry.useful_macs();
   }
   StoreCounts forward(const PassArguments& pass) noexcept override {

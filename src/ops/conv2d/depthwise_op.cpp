@@ -28,7 +28,6 @@ class Depthwise final : public Operation {
     needs_.weights_scratch = std::max(data_offset_ + backward_.shared_bytes(),
                                       spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
     needs_.tells_forward = needs_.tells_data = true;
-    needs_.reads_inputs_backward = true;
     needs_.gradient_parts = grad_.parts();
     needs_.macs = geometry.useful_macs();
   }
