@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "tri/result.h"
 
@@ -14,6 +16,10 @@ struct SharedOptions {
   bool json = false;   // one JSON document on standard output, all else on standard error
   bool quiet = false;  // only errors on standard error
   size_t threads = 0;  // 0: as many as the process may use
+  // Of commands that take no ConfigFlags.
+  std::string file;
+  std::vector<std::string> pairs;
+  std::string seed;
 };
 
 struct Command {

@@ -27,6 +27,7 @@ Json as_json(const Evaluated& result) {
           {"count", result.count},
           {"confusion", std::move(confusion)},
           {"classes", result.class_names},
+          {"skipped", result.skipped},
           {"part", result.part},
           {"checkpoint", result.checkpoint}};
 }
@@ -53,6 +54,12 @@ void print_text(const Evaluated& result) {
 Result<void> work(ModelSource source, const SharedOptions& shared) {
   if (shared.threads != 0) source.threads = static_cast<int64_t>(shared.threads);
   TRI_ASSIGN(const Evaluated result, evaluate_model(source));
+  if (result.skipped > 0 && !shared.quiet) {
+    fmt::print(stderr,
+               "triaccel: {} images could not be read and others were counted in their places; the "
+               "first: {}\n",
+               result.skipped, result.first_skipped);
+  }
   if (shared.json) {
     fmt::print("{}\n", as_json(result).dump(2, ' ', false, Json::error_handler_t::replace));
   } else {

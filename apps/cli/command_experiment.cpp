@@ -182,8 +182,8 @@ Command experiment_command(CLI::App& program, const SharedOptions& shared) {
       ->check(CLI::Range(1, 1000000000));
   parser->add_option("--seeds", options.seeds, "Seeds, apart by commas")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
-  parser->add_option("--only", options.only, "Only rows whose name holds this, such as resnet18");
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
+  parser->add_option("--only", options.only, "Only rows whose name holds this, such as resnet-18");
   parser->add_option("--data-dir", command->data_dir, "Where the CIFAR folders are")
       ->type_name("DIR");
   parser->add_option("--data", command->data, "Other data for every run, as train takes it");

@@ -1,5 +1,5 @@
 // `triaccel info`: the machine, the SIMD target, the memory limits and which of them binds, the
-// data.
+// data, the models.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -38,6 +38,7 @@ Json as_json(const SystemInfo& info) {
           {"simd", {{"target", info.simd_target}, {"targets", info.simd_targets}}},
           {"limits", limits},
           {"data", data},
+          {"models", info.models},
           {"warnings", info.warnings}};
 }
 
@@ -68,6 +69,7 @@ void print_text(const SystemInfo& info) {
   for (const DataSetFound& found : info.data) {
     print_line(label, fmt::format("{} ({})", found.name, found.path));
   }
+  fmt::print("{:<10}{}\n", "models", fmt::join(info.models, ", "));
 }
 
 Result<void> show_info(const SharedOptions& shared) {
@@ -89,7 +91,7 @@ Result<void> show_info(const SharedOptions& shared) {
 
 Command info_command(CLI::App& program, const SharedOptions& shared) {
   CLI::App* parser = program.add_subcommand(
-      "info", "Machine, SIMD target, memory limits and which binds, data sets");
+      "info", "Machine, SIMD target, memory limits and which binds, data sets, models");
   return {parser, [&shared] { return show_info(shared); }};
 }
 

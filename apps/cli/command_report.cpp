@@ -26,7 +26,7 @@ Result<void> work(const ReportCommand& command) {
   TRI_TRY(report::write_report(directories, path));
   if (command.shared.json) {
     const nlohmann::ordered_json json = {{"report", path}, {"runs", directories}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else if (!command.shared.quiet) {
     fmt::print("{}\n", path);
   }

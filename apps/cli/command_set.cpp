@@ -30,7 +30,7 @@ Result<void> work(const SetCommand& command) {
   if (command.shared.json) {
     const nlohmann::ordered_json json = {
         {"directory", command.directory}, {"memory", memory}, {"serial", serial}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else if (!command.shared.quiet) {
     fmt::print("asked the run in {} to live in {} from its next step on\n", command.directory,
                memory);

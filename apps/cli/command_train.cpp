@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,12 +22,22 @@ using Json = nlohmann::ordered_json;
 struct TrainCommand {
   TrainCommand(CLI::App& parser, const SharedOptions& given) : shared(given), flags(parser, given) {
     parser.add_option("--resume", resumed, "Continue the run in DIR exactly where it stopped")
-        ->type_name("DIR");
+        ->type_name("DIR")
+        ->check(given_directory());
     parser
         .add_option("--repeat", repeated,
                     "Train as the run in DIR did, below the ceilings it met: the same bits")
         ->type_name("DIR")
+        ->check(given_directory())
         ->excludes("--resume");
+  }
+
+  // An unset variable of a script would start another run.
+  static CLI::Validator given_directory() {
+    return {[](const std::string& text) {
+              return text.empty() ? "the directory is empty; give that of a run" : "";
+            },
+            ""};
   }
 
   const SharedOptions& shared;
@@ -63,7 +74,12 @@ void print_table(const TrainOutcome& outcome) {
   print_line("summary", outcome.directory + "/summary.json");
   print_line("events", outcome.directory + "/metrics.jsonl");
   print_line("report", outcome.directory + "/report.html");
-  print_line("best weights", outcome.directory + "/checkpoints/best/model.safetensors");
+  for (const char* which : {"best", "last"}) {
+    const std::string weights =
+        fmt::format("{}/checkpoints/{}/model.safetensors", outcome.directory, which);
+    if (!std::filesystem::exists(weights)) continue;
+    return print_line(fmt::format("{} weights", which), weights);
+  }
 }
 
 Result<void> work(const TrainCommand& command) {
@@ -73,14 +89,14 @@ Result<void> work(const TrainCommand& command) {
                                               : STDOUT_FILENO};
   TrainOutcome outcome;
   if (!command.repeated.empty()) {
-    TRI_ASSIGN(const Settings changes, command.flags.given());
+    TRI_ASSIGN(const Settings changes, command.flags.changes("--repeat"));
     TRI_ASSIGN(outcome, repeat_training(command.repeated, changes, display));
   } else if (command.resumed.empty()) {
     TRI_ASSIGN(const ResolvedConfig resolved, command.flags.resolve());
     if (command.flags.print(resolved)) return {};
     TRI_ASSIGN(outcome, run_training(resolved, display));
   } else {
-    TRI_ASSIGN(const Settings changes, command.flags.given());
+    TRI_ASSIGN(const Settings changes, command.flags.changes("--resume"));
     TRI_ASSIGN(outcome, resume_training(command.resumed, changes, display));
   }
   // The run stands without its page: what speaks against the page is no failure of the run.

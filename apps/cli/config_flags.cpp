@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 namespace tri::cli {
 namespace {
 
@@ -56,6 +58,24 @@ Result<std::vector<std::pair<std::string, std::string>>> ConfigFlags::given() co
   return settings;
 }
 
+Result<std::vector<std::pair<std::string, std::string>>> ConfigFlags::changes(
+    std::string_view with) const {
+  if (!file_.empty() || print_config_) {
+    return unexpected(
+        ErrorCode::kInvalid,
+        fmt::format("{} goes on with the configuration of the run, its config.toml; leave out {}",
+                    with, file_.empty() ? "--print-config" : "--config " + file_));
+  }
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const std::string_view key : {"threads", "memory", "max-steps", "save-every"}) {
+    const std::string name = environment_name(key);
+    if (const char* const text = std::getenv(name.c_str())) settings.emplace_back(key, text);
+  }
+  TRI_ASSIGN(const auto stronger, given());
+  settings.insert(settings.end(), stronger.begin(), stronger.end());
+  return settings;
+}
+
 Result<ResolvedConfig> ConfigFlags::resolve(const Settings& defaults) const {
   ConfigBuilder builder;
   for (const auto& [key, text] : defaults) TRI_TRY(builder.set(key, text, Origin::kDefault));
@@ -67,8 +87,13 @@ Result<ResolvedConfig> ConfigFlags::resolve(const Settings& defaults) const {
 }
 
 bool ConfigFlags::print(const ResolvedConfig& resolved) const {
-  if (print_config_) fmt::print("{}", to_toml(resolved));
-  return print_config_;
+  if (!print_config_) return false;
+  if (shared_->json) {
+    fmt::print("{}", to_json(resolved.config));
+  } else {
+    fmt::print("{}", to_toml(resolved));
+  }
+  return true;
 }
 
 }  // namespace tri::cli

@@ -21,6 +21,10 @@ class ConfigFlags {
   // What the command line alone says, as key and text, later ones stronger. Fails with kInvalid.
   Result<std::vector<std::pair<std::string, std::string>>> given() const;
 
+  // The same for a run that has a configuration already, with what the environment says of the
+  // options that may change. Refuses --config and --print-config; `with` is the option's name.
+  Result<std::vector<std::pair<std::string, std::string>>> changes(std::string_view with) const;
+
   // File, environment and command line together; `defaults` are the command's own, weaker than any.
   using Settings = std::vector<std::pair<std::string, std::string>>;
   Result<ResolvedConfig> resolve(const Settings& defaults = {}) const;

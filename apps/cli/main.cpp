@@ -1,6 +1,9 @@
 // The `triaccel` program: finds the command, runs it, turns its result into an exit code.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "tri/config.h"
 #include "tri/program.h"
 
 namespace tri::cli {
@@ -44,7 +48,43 @@ void add_shared_options(CLI::App& parser, SharedOptions& shared) {
   parser.add_flag("--json", shared.json, "Print one JSON document on standard output");
   parser.add_flag("--quiet", shared.quiet, "Print only errors on standard error");
   parser.add_option("--threads", shared.threads, "Threads to use (default: all the process may)")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 4096))
+      ->take_last();
+  // Commands that train have these among the options of a run; others only obey `threads`.
+  if (parser.get_option_no_throw("--config") == nullptr) {
+    parser.add_option("--config", shared.file, "Read options from a TOML file")->type_name("FILE");
+  }
+  if (parser.get_option_no_throw("--set") == nullptr) {
+    parser.add_option("--set", shared.pairs, "Set an option, as a file would; may be repeated")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+  if (parser.get_option_no_throw("--seed") == nullptr) {
+    parser.add_option("--seed", shared.seed, "Accepted everywhere; nothing here draws numbers")
+        ->take_last();
+  }
+}
+
+// Where a command has no configuration of its own: is that given in order, and how many threads?
+Result<void> apply_shared(SharedOptions& shared) {
+  if (shared.file.empty() && shared.pairs.empty() && shared.seed.empty()) return {};
+  ConfigBuilder builder;
+  if (!shared.file.empty()) TRI_TRY(builder.read_file(shared.file));
+  for (const std::string& pair : shared.pairs) TRI_TRY(builder.set_pair(pair));
+  if (!shared.seed.empty()) TRI_TRY(builder.set("seed", shared.seed));
+  TRI_ASSIGN(const ResolvedConfig resolved, builder.resolve());
+  if (shared.threads == 0)
+    shared.threads = static_cast<size_t>(resolved.config.threads.value_or(0));
+  return {};
+}
+
+// A file that is opened while 0, 1 or 2 is closed would get that number, and what is printed.
+void open_standard_files() {
+  for (int file = 0; file <= 2; ++file) {
+    if (::fcntl(file, F_GETFD) != -1 || errno != EBADF) continue;
+    (void)::open("/dev/null", O_RDWR);  // the lowest number that is free
+  }
 }
 
 std::vector<Command> add_commands(CLI::App& program, SharedOptions& shared) {
@@ -96,6 +136,7 @@ int run(int argc, char** argv) {
     return fail(wrong_use(mistake, commands, argc > 1 ? argv[1] : ""));
   }
   if (const Result<void> set = apply_environment(); !set) return fail(set.error());
+  if (const Result<void> set = apply_shared(shared); !set) return fail(set.error());
   for (const Command& command : commands) {
     if (!command.parser->parsed()) continue;
     if (const Result<void> done = command.work(); !done) return fail(done.error());
@@ -110,6 +151,7 @@ int run(int argc, char** argv) {
 }  // namespace tri::cli
 
 int main(int argc, char** argv) {
+  tri::cli::open_standard_files();
   try {
     return tri::cli::run(argc, argv);
   } catch (const std::exception& unforeseen) {  // ours throw nothing; a library or new may

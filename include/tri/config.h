@@ -152,7 +152,7 @@ class ConfigBuilder {
   Result<void> read_toml(std::string_view text, const std::string& name);
   Result<void> read_file(const std::string& path);
 
-  // TRIACCEL_LR_RULE for lr-rule. `lookup` returns null for what is not set.
+  // By environment_name(). `lookup` returns null for what is not set.
   using Lookup = std::function<const char*(const std::string& name)>;
   Result<void> read_environment(const Lookup& lookup);
   Result<void> read_environment();  // of this process
@@ -173,6 +173,11 @@ class ConfigBuilder {
 // line says where its value came from.
 std::string to_toml(const Config& config);
 std::string to_toml(const ResolvedConfig& resolved);
+// The same as a JSON object, numbers and switches as such.
+std::string to_json(const Config& config);
+
+// TRIACCEL_LR_RULE for lr-rule.
+std::string environment_name(std::string_view key);
 
 // The word of a method: a part of run names and of summary.json.
 std::string_view name(Method method);

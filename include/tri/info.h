@@ -33,6 +33,7 @@ struct SystemInfo {
   uint64_t memory_bytes = 0;              // of the machine; 0 where unknown
   std::vector<MemoryLimit> limits;
   std::vector<DataSetFound> data;
+  std::vector<std::string> models;    // as --model takes them
   std::vector<std::string> warnings;  // a sentence for each thing that would stop a training
 };
 

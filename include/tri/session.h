@@ -59,6 +59,8 @@ struct Evaluated {
   double accuracy = 0, top5 = 0, loss = 0;
   std::vector<std::string> class_names;
   std::vector<uint64_t> confusion;  // (true class, predicted class)
+  uint64_t skipped = 0;             // images that could not be read: others were counted instead
+  std::string first_skipped;        // why, of the first
 };
 Result<Evaluated> evaluate_model(const ModelSource& source);
 

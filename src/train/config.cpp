@@ -44,13 +44,13 @@ std::string shown(std::string_view text) {
   return fmt::format("'{}{}'", line, text.size() > kMost ? "..." : "");
 }
 
-std::string variable_of(std::string_view key) {
+}  // namespace
+
+std::string environment_name(std::string_view key) {
   std::string name = "TRIACCEL_";
   for (const char c : key) name += c == '-' ? '_' : static_cast<char>(c - 'a' + 'A');
   return name;
 }
-
-}  // namespace
 
 ConfigBuilder::ConfigBuilder() : origins_(train::option_rows().size(), Origin::kDefault) {}
 
@@ -87,7 +87,7 @@ Result<void> ConfigBuilder::set_pair(std::string_view pair) {
 
 Result<void> ConfigBuilder::read_environment(const Lookup& lookup) {
   for (const OptionRow& row : train::option_rows()) {
-    const std::string variable = variable_of(row.key);
+    const std::string variable = environment_name(row.key);
     if (const char* const text = lookup(variable); text != nullptr) {
       TRI_TRY(assign(row.key, text, Origin::kEnvironment, variable));
     }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
@@ -113,6 +114,17 @@ Result<void> ConfigBuilder::read_file(const std::string& path) {
 std::string to_toml(const Config& config) { return write_toml(config, nullptr); }
 std::string to_toml(const ResolvedConfig& resolved) {
   return write_toml(resolved.config, &resolved.origins);
+}
+
+std::string to_json(const Config& config) {
+  using Json = nlohmann::ordered_json;
+  Json json = Json::object();
+  for (const train::OptionRow& row : train::option_rows()) {
+    const std::string text = row.text(config, row.domain);
+    Json value = row.bare ? Json::parse(text, nullptr, /*allow_exceptions=*/false) : Json(text);
+    json[std::string(row.key)] = value.is_discarded() ? Json(text) : std::move(value);
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tri

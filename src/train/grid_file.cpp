@@ -24,6 +24,10 @@ class GridReader {
         grid_.title = node.as_string()->get();
       } else if (key == "epochs" && node.is_integer()) {
         grid_.epochs = node.as_integer()->get();
+        if (*grid_.epochs < 1) {
+          return invalid(
+              fmt::format("{}: epochs is {}; give at least 1", line_of(key), *grid_.epochs));
+        }
       } else if (key == "seeds" && node.is_array()) {
         TRI_TRY(read_seeds(*node.as_array()));
       } else if (key == "set" && node.is_table()) {
@@ -60,6 +64,12 @@ class GridReader {
 
   // As the command line would take it.
   Result<std::string> read_value(const toml::key& key, const toml::node& node) const {
+    if (key == "seed" || key == "epochs" || key == "out") {
+      return invalid(
+          fmt::format("{}: {} is not set by run; give seeds and epochs at the top, the "
+                      "directories have names of their own",
+                      line_of(key), key.str()));
+    }
     const auto text = train::plain_text(node);
     if (!text) {
       return invalid(
@@ -104,6 +114,13 @@ class GridReader {
     if (name == nullptr || !name->is_string()) {
       return invalid(fmt::format("'{}' line {}: a [[run]] has no name; give name = \"...\"", name_,
                                  table.source().begin.line));
+    }
+    for (const auto& variant : grid_.variants) {
+      if (variant.name != name->as_string()->get()) continue;
+      return invalid(
+          fmt::format("'{}' line {}: a second [[run]] is called '{}'; give every one a "
+                      "name of its own",
+                      name_, table.source().begin.line, variant.name));
     }
     TRI_ASSIGN(GridFile::Settings settings, read_settings(table, "name"));
     grid_.variants.push_back({name->as_string()->get(), std::move(settings)});

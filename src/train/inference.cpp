@@ -134,7 +134,9 @@ Result<Evaluated> evaluate_model(const ModelSource& source) {
                    .top5 = judged.top5,
                    .loss = judged.loss,
                    .class_names = info.class_names,
-                   .confusion = std::move(judged.confusion)};
+                   .confusion = std::move(judged.confusion),
+                   .skipped = part->skipped().count,
+                   .first_skipped = part->skipped().first_error};
 }
 
 Result<std::vector<Prediction>> predict_images(const ModelSource& source,

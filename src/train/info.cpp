@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "memory/probes.h"
+#include "nn/catalog.h"
 #include "simd/target.h"
 #include "train/machine.h"
 #include "tri/program.h"
@@ -55,6 +56,7 @@ SystemInfo system_info(const std::string& root) {
   info.memory_bytes = probes.total().bytes.value_or(0);
   add_limits(probes.limits(), info);
   info.data = find_data(root);
+  for (const nn::CatalogEntry& entry : nn::catalog()) info.models.push_back(entry.name);
   return info;
 }
 

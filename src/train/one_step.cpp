@@ -9,6 +9,8 @@
 
 #include "base/thread_pool.h"
 #include "checkpoint/safetensors.h"
+#include "train/ceiling.h"
+#include "train/checkpoint_path.h"
 #include "train/engine_options.h"
 #include "train/invalid.h"
 #include "train/model_file.h"
@@ -195,9 +197,17 @@ Result<OneStep> one_step(const Config& config, const std::string& input) {
   options.curvature = {};
   options.batch_buffers = 1;
   TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));
+  TRI_ASSIGN(const uint64_t ceiling, train::ceiling_bytes(config.memory, memory::Probes()));
+  const train::Need need{.base_bytes = memory::Probes().resident().bytes.value_or(0),
+                         .engine_bytes = engine->forecast().engine_peak_bytes,
+                         .pieces_bytes = train::pieces_bytes(engine->parameters())};
+  if (need.total() > ceiling)
+    return unexpected(train::does_not_fit(need, ceiling, engine->forecast(),
+                                          "give a larger --memory or a smaller batch"));
   TRI_TRY(engine->obtain(static_cast<uint64_t>(config.seed)));
+  TRI_ASSIGN(const std::string weights, train::model_file_of(config.init));
   TRI_ASSIGN(const train::LoadedModel loaded,
-             train::read_model(config.init, engine->parameters(), false));
+             train::read_model(weights, engine->parameters(), false));
   if (loaded.unused > 0)
     return invalid(
         fmt::format("'{}' holds {} tensors that {} has no place for; give the weights "

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "data/augment.h"
 #include "train/ceiling.h"
 #include "train/engine_options.h"
 #include "train/governing.h"
@@ -59,6 +60,8 @@ Result<void> find_way(const Config& config, const nn::Model& model, const exec::
 Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   const Config config = train::without_data(resolved);
   TRI_ASSIGN(const uint64_t ceiling, train::ceiling_bytes(config.memory, memory::Probes()));
+  TRI_ASSIGN([[maybe_unused]] const data::Augment augment,
+             data::parse_augment(config.augment, {}));  // before a run would refuse it
   TRI_ASSIGN(const auto model, train::model_of(config));
   TRI_ASSIGN(const exec::EngineOptions options, train::engine_options(config, *model));
   TRI_ASSIGN(const auto engine, train::plan_engine(config, model, options));

@@ -64,11 +64,14 @@ Result<uint64_t> request_memory(const std::string& directory, const std::string&
                     directory));
   }
   TRI_ASSIGN(const Summary summary, read_summary(run.summary()));
-  if (summary.status != Status::kRunning) {
+  if (summary.status != Status::kRunning || !RunLock::is_held(run)) {
+    const std::string why = summary.status == Status::kRunning
+                                ? "its process is gone"
+                                : fmt::format("its status is {}", name(summary.status));
     return invalid(
-        fmt::format("the run in '{}' is not in progress (its status is {}); continue it "
-                    "with 'triaccel train --resume {} --memory {}' or start another",
-                    directory, name(summary.status), directory, memory));
+        fmt::format("the run in '{}' is not in progress ({}); continue it with 'triaccel train "
+                    "--resume {} --memory {}' or start another",
+                    directory, why, directory, memory));
   }
   const std::optional<Request> before = read_request(run.control());
   const uint64_t serial = (before ? before->serial : 0) + 1;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "checkpoint/scratch_directory.h"
+#include "train/run_directory.h"
 #include "train/summary.h"
 #include "tri/run_request.h"
 
@@ -28,6 +29,7 @@ void start_run(const ScratchDirectory& folder, Status status) {
 TEST(Request, ReachesTheReaderOnce) {
   const ScratchDirectory folder;
   start_run(folder, Status::kRunning);
+  const auto running = RunLock::take({folder / ""});
   RequestReader reader(folder / "control.json");
   EXPECT_EQ(reader.poll(), std::nullopt);
   ASSERT_EQ(request_memory(folder / "", "96MiB").value(), 1);
@@ -44,6 +46,7 @@ TEST(Request, ReachesTheReaderOnce) {
 TEST(Request, ThoseBeforeAResumeAreNotMetAgain) {
   const ScratchDirectory folder;
   start_run(folder, Status::kRunning);
+  const auto running = RunLock::take({folder / ""});
   ASSERT_TRUE(request_memory(folder / "", "96MiB"));
   RequestReader reader(folder / "control.json", 1);
   EXPECT_EQ(reader.poll(), std::nullopt);
@@ -78,6 +81,8 @@ TEST(Request, RefusesWithASentence) {
   EXPECT_EQ(over.code, ErrorCode::kInvalid);
   EXPECT_THAT(over.message, HasSubstr("status is done"));
   start_run(folder, Status::kRunning);
+  EXPECT_THAT(refusal(folder / "", "96MiB").message, HasSubstr("its process is gone"));
+  const auto running = RunLock::take({folder / ""});
   const Error size = refusal(folder / "", "much");
   EXPECT_EQ(size.code, ErrorCode::kInvalid);
   EXPECT_THAT(size.message, HasSubstr("much"));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +93,31 @@ Result<RunDirectory> find_run_directory(const std::string& path, std::string_vie
                                   asked_by, path));
   }
   return run;
+}
+
+Result<RunLock> RunLock::take(const RunDirectory& run) {
+  const int file = ::open(run.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return refused("open", run.path, errno);
+  RunLock lock(file);
+  // File systems that know no locks have none to respect.
+  if (::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
+  return unexpected(
+      ErrorCode::kInvalid,
+      fmt::format("another process is at work on the run in '{}'; wait for its end, or "
+                  "stop it, or give another directory",
+                  run.path));
+}
+
+bool RunLock::is_held(const RunDirectory& run) {
+  const int file = ::open(run.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool held = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(file);
+  return held;
+}
+
+RunLock::~RunLock() {
+  if (file_ >= 0) ::close(file_);
 }
 
 }  // namespace tri::train

@@ -3,6 +3,7 @@
 // can be written. Knows the names of the files, not what is in them.
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tri/config.h"
 #include "tri/result.h"
@@ -36,5 +37,21 @@ Result<RunDirectory> make_run_directory(const Config& config, const std::string&
 // `asked_by`: the option or command that named it, for the error.
 Result<RunDirectory> find_run_directory(const std::string& path,
                                         std::string_view asked_by = "--resume");
+
+// Held by the process that writes to a run, and gone with it: two would undo each other's work.
+class RunLock {
+ public:
+  // Fails with kInvalid while another process has it.
+  static Result<RunLock> take(const RunDirectory& run);
+  static bool is_held(const RunDirectory& run);
+
+  RunLock(RunLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  RunLock& operator=(RunLock&&) = delete;
+  ~RunLock();
+
+ private:
+  explicit RunLock(int file) : file_(file) {}
+  int file_;  // the directory; -1: nothing
+};
 
 }  // namespace tri::train

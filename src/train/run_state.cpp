@@ -44,6 +44,8 @@ void visit_state(State& state, const Visit& visit) {
   visit("ceiling_bytes", state.ceiling_bytes);
   visit("asked_bytes", state.asked_bytes);
   visit("request_serial", state.request_serial);
+  visit("engine_peak_bytes", state.engine_peak_bytes);
+  visit("process_peak_bytes", state.process_peak_bytes);
   visit("base_bytes", state.base_bytes);
   visit("norm_batches", state.norm_batches);
   visit("gradient_norm", state.gradient_norm);

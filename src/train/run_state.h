@@ -62,7 +62,8 @@ struct RunState {
   uint64_t ceiling_bytes = 0;   // that holds now
   uint64_t asked_bytes = 0;     // by --memory or `set`; more while other programs press
   uint64_t request_serial = 0;  // of the last `set` that was met
-  uint64_t base_bytes = 0;      // what the process held before the engine took its memory
+  uint64_t engine_peak_bytes = 0, process_peak_bytes = 0;  // of all its processes
+  uint64_t base_bytes = 0;  // what the process held before the engine took its memory
 
   uint64_t norm_batches = 0;  // over which running statistics were taken, in each batch norm
   double gradient_norm = 0;   // of the last step that was not lost

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -269,6 +270,21 @@ std::optional<std::string> note_other_target(RunState& state) {
       before, state.simd_target, before);
 }
 
+// Whoever spoke last about a run that stopped: --memory, or a `set` that it did not live to meet.
+Result<bool> move_ceiling(const Config& config, const RunDirectory& run, const Settings& changes,
+                          RunState& state) {
+  RequestReader requests(run.control(), state.request_serial);
+  const std::optional<Request> request = requests.poll();
+  state.request_serial = requests.serial();
+  const bool given =
+      std::ranges::any_of(changes, [](const auto& change) { return change.first == "memory"; });
+  if (!given && !request) return false;
+  TRI_ASSIGN(state.ceiling_bytes,
+             ceiling_bytes(given ? config.memory : request->memory, memory::Probes()));
+  state.asked_bytes = state.ceiling_bytes;
+  return true;
+}
+
 // What a run that is repeated met and chose.
 struct Repeated {
   CeilingRecord ceilings;  // to live below, instead of the machine's
@@ -296,6 +312,8 @@ Result<TrainOutcome> begin(const ResolvedConfig& resolved, Repeated* repeats,
     if (const auto note = note_other_target(repeats->last)) notes.push_back(*note);
   }
   TRI_ASSIGN(const RunDirectory run, make_run_directory(made.config));
+  TRI_ASSIGN(const RunLock lock, RunLock::take(run));
+  std::remove(run.control().c_str());  // what was asked of an earlier run here
   TRI_TRY(replace_file(run.config(), to_toml(resolved)));
   if (tunes) TRI_TRY(replace_file(run.kernels(), to_json(times)));
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::create(run.metrics()));
@@ -328,6 +346,7 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
                                      const Display& display) {
   using namespace tri::train;
   TRI_ASSIGN(const RunDirectory run, find_run_directory(directory));
+  TRI_ASSIGN(const RunLock lock, RunLock::take(run));
   TRI_ASSIGN(const ResolvedConfig resolved, resumed_config(run, changes));
   TRI_ASSIGN(RunState state, read_snapshot_state(run.last()));
   if (state.config_crc != config_crc(resolved.config)) {
@@ -339,15 +358,7 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
   TRI_ASSIGN(Preparation made, prepare(resolved.config, state.card.kernels));
   made.need.base_bytes = state.base_bytes;
   std::optional<metrics::Fields> opening;
-  const bool other_ceiling =
-      std::ranges::any_of(changes, [](const auto& change) { return change.first == "memory"; });
-  if (other_ceiling) {
-    TRI_ASSIGN(state.ceiling_bytes, ceiling_bytes(made.config.memory, memory::Probes()));
-    state.asked_bytes = state.ceiling_bytes;
-    RequestReader earlier(run.control());  // what was asked before --memory holds no longer
-    (void)earlier.poll();
-    state.request_serial = earlier.serial();
-  }
+  TRI_ASSIGN(const bool other_ceiling, move_ceiling(made.config, run, changes, state));
   TRI_TRY(made.plan_as(made.governor->current(state.control), state.ceiling_bytes));
   if (other_ceiling) {
     TRI_ASSIGN(opening, fit_at_start(made, state));

@@ -325,7 +325,8 @@ TEST_F(SessionTest, EvalRepeatsTheAccuracyOfTheRun) {
       ASSERT_TRUE(result) << result.error().message;
       EXPECT_EQ(result->count, 18u);
       EXPECT_EQ(Json(result->accuracy), Json::parse(outcome.summary)["test_accuracy"]);
-      EXPECT_EQ(std::accumulate(result->confusion.begin(), result->confusion.end(), 0u), 18u);
+      EXPECT_EQ(std::accumulate(result->confusion.begin(), result->confusion.end(), uint64_t{0}),
+                18u);
     }
   }
 }

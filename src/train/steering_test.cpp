@@ -86,6 +86,8 @@ class SteeringTest : public testing::Test {
          {"seconds", "train_seconds", "epoch_seconds", "images_per_second", "control_seconds"}) {
       json.erase(clock);
     }
+    json.erase("engine_peak_bytes");  // measured in the processes it had
+    json.erase("process_peak_bytes");
     json.erase("base_bytes");  // of this process, and with it what is in use
     json["control"]["window"].erase("used_bytes");
     return json;

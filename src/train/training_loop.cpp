@@ -89,6 +89,16 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
   TRI_TRY(report_small_curvature());
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
   if (!saved_step_) TRI_TRY(save(false));
+  Result<LoopEnd> end = drive();
+  if (!end) {
+    // Between two steps weights and state agree and are worth keeping; within one they do not.
+    if (!midway_ && saved_step_ != state_.step) (void)save(false);
+    (void)stop(Status::kInterrupted, end.error());
+  }
+  return end;
+}
+
+Result<LoopEnd> TrainingLoop::drive() {
   while (!finished()) {
     if (const int signal = interrupt_signal(); signal != 0) {
       TRI_TRY(save(false));
@@ -101,20 +111,15 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
                             by_user ? "SIGINT" : "SIGTERM", state_.step, parts_.directory.path)});
     }
     TRI_TRY(follow_ceiling());
-    if (const Result<void> stepped = step(); !stepped) {
-      // Between two steps weights and state agree and are worth keeping; within one they do not.
-      if (midway_ || save(false)) (void)stop(Status::kInterrupted, std::nullopt);
-      return unexpected(stepped.error());
-    }
+    TRI_TRY(step());
     if (steering_.diverged()) {
       return stop(
           Status::kDiverged,
           Error{ErrorCode::kDiverged,
-                fmt::format("{} steps in a row were lost, up to step {}, as {} not finite; lower "
-                            "--lr from {} or lengthen --warmup, and continue or start again from "
-                            "'{}'",
+                fmt::format("{} steps in a row were lost, up to step {}, as {} not finite; start "
+                            "again with --init {} and a --lr below {} or a longer --warmup",
                             state_.control.failures, state_.step, steering_.lost_values(),
-                            *config.lr, parts_.directory.last())});
+                            parts_.directory.path, *parts_.config.lr)});
     }
     if (epoch_is_over()) TRI_TRY(end_epoch());
     TRI_TRY(save_if_due());
@@ -306,7 +311,7 @@ Result<void> TrainingLoop::end_epoch() {
   }
   TRI_TRY(write(EventKind::kEpoch, std::move(fields)));
   PanelState shown = panel_state();
-  shown.epoch = state_.epochs;
+  shown.epoch = std::min(state_.epochs, parts_.config.epochs);
   shown.loss = state_.train_loss;
   parts_.panel.epoch_done(shown);
 
@@ -333,17 +338,28 @@ Result<void> TrainingLoop::report_small_curvature() {
 }
 
 Result<void> TrainingLoop::report_skipped() {
-  const data::Skipped skipped = parts_.dataset.train->skipped();
-  if (skipped.count <= skipped_) return {};
-  skipped_ = skipped.count;
-  return warn(fmt::format("{} images could not be read and were replaced by others; the first: {}",
-                          skipped.count, skipped.first_error));
+  const data::Dataset& set = parts_.dataset;
+  const data::Source* const parts[] = {set.train.get(),
+                                       set.test.get()};  // the held-out part is of train
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    const data::Skipped skipped = parts[i] == nullptr ? data::Skipped{} : parts[i]->skipped();
+    if (skipped.count <= skipped_[i]) continue;
+    skipped_[i] = skipped.count;
+    TRI_TRY(
+        warn(fmt::format("{} images could not be read and were replaced by others of the {} set; "
+                         "the first: {}",
+                         skipped.count, i == 0 ? "training" : "test", skipped.first_error)));
+  }
+  return {};
 }
 
 Result<void> TrainingLoop::save(bool best) {
   const base::Stopwatch spent;
   const std::string path = best ? parts_.directory.best() : parts_.directory.last();
   state_.seconds = seconds();
+  state_.engine_peak_bytes =
+      std::max<uint64_t>(state_.engine_peak_bytes, parts_.engine.measured_peak_bytes());
+  state_.process_peak_bytes = std::max(state_.process_peak_bytes, process_peak());
   state_.card.table = table_of(parts_.engine.spec().formats);
   TRI_TRY(save_snapshot(
       path, parts_.engine, state_,
@@ -375,7 +391,10 @@ Result<LoopEnd> TrainingLoop::finish() {
     const auto counted = static_cast<double>(state_.counted);
     state_.test_accuracy = tested.accuracy;
     state_.train_loss = state_.loss_sum / counted;
-    if (!state_.best_test_accuracy) state_.best_test_accuracy = tested.accuracy;
+    if (state_.best_test_accuracy.value_or(-1) < tested.accuracy) {
+      state_.best_test_accuracy = tested.accuracy;
+      TRI_TRY(save(true));
+    }
     if (state_.epoch_seconds.empty()) state_.images_per_second = counted / state_.train_seconds;
   }
   return stop(Status::kDone, std::nullopt);
@@ -432,8 +451,9 @@ Summary TrainingLoop::summary(Status status) const {
         std::accumulate(epochs.begin(), epochs.end(), 0.0) / static_cast<double>(epochs.size());
   }
   result.images_per_second = state_.images_per_second;
-  result.engine_peak_bytes = parts_.engine.measured_peak_bytes();
-  result.process_peak_bytes = process_peak();
+  result.engine_peak_bytes =
+      std::max<uint64_t>(state_.engine_peak_bytes, parts_.engine.measured_peak_bytes());
+  result.process_peak_bytes = std::max(state_.process_peak_bytes, process_peak());
   result.ceiling_bytes = state_.ceiling_bytes;
   const int64_t batch = state_.control.batch;
   result.batch = {batch, batch, batch, batch};

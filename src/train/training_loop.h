@@ -61,6 +61,7 @@ class TrainingLoop {
   Result<void> warn(const std::string& text);
 
  private:
+  Result<LoopEnd> drive();
   bool finished() const;
   bool epoch_is_over() const;
   Result<void> step();
@@ -110,7 +111,7 @@ class TrainingLoop {
   std::optional<RecordedCeilings> recorded_;  // instead of watching
   int64_t ghost_;                             // as last said
   uint64_t peak_before_ = 0;                  // of the process, before VmHWM was last reset
-  uint64_t skipped_ = 0;
+  uint64_t skipped_[2] = {};                  // images, as last said: of train, of test
 };
 
 }  // namespace tri::train

@@ -3,6 +3,7 @@
 Usage: report_test.py PROGRAM
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -188,6 +189,10 @@ class Set(Folder):
         for bad in ["much", "", "-1G", "0", "110%"]:
             self.assert_refused(2, ["set", str(path), f"memory={bad}"], bad)
         self.assertFalse((path / "control.json").exists())
+        self.assert_refused(2, ["set", str(path), "memory=1G"], "its process is gone")
+        held = os.open(path, os.O_RDONLY)  # as a process at work holds it
+        self.addCleanup(os.close, held)
+        fcntl.flock(held, fcntl.LOCK_EX)
         (path / "control.json").mkdir()
         self.assert_refused(1, ["set", str(path), "memory=1G"], "control.json")
         (path / "summary.json").write_text("{")

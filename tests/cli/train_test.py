@@ -255,6 +255,33 @@ class WrongUse(Folder):
         path, _ = self.run_of("a", "--max-steps", "1")
         self.assert_refused(2, ["train", *TINY, "--out", str(path)], "--resume")
 
+    def test_two_processes_do_not_share_a_run(self):
+        path, _ = self.run_of("a", "--max-steps", "1")
+        held = os.open(path, os.O_RDONLY)  # as the first of them holds it
+        self.addCleanup(os.close, held)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        self.assert_refused(2, ["train", "--resume", str(path)], "another process", str(path))
+
+    def test_a_forgotten_directory_starts_no_other_run(self):
+        for option in ["--resume", "--repeat"]:
+            self.assert_refused(2, ["train", option, ""], option)
+        self.assertFalse((self.folder / "runs").exists())
+
+    def test_a_resumed_run_has_its_configuration(self):
+        path, _ = self.run_of("a", "--max-steps", "1")
+        self.assert_refused(2, ["train", "--resume", str(path), "--print-config"], "--print-config")
+        self.assert_refused(2, ["train", "--resume", str(path), "--config", "c.toml"], "c.toml")
+        done = triaccel("train", "--resume", str(path), "--json", env={**os.environ, "TRIACCEL_MAX_STEPS": "2"})
+        self.assertEqual(json.loads(done.stdout)["steps"], 2, done.stderr)
+
+    def test_closed_files_get_nothing_of_the_panel(self):
+        for closed in [">&-", "2>&-", "<&- >&- 2>&-"]:
+            path = self.folder / f"run{len(closed)}"
+            subprocess.run(f"'{PROGRAM}' train {' '.join(TINY)} --max-steps 2 --out '{path}' {closed}",
+                           shell=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for line in (path / "metrics.jsonl").read_text().splitlines():
+                json.loads(line)
+
     def test_nothing_to_resume(self):
         self.assert_refused(2, ["train", "--resume", "nowhere"], "nowhere", "no checkpoint")
         self.assert_refused(2, ["train", "--repeat", "nowhere"], "--repeat nowhere", "no checkpoint")

@@ -275,6 +275,33 @@ class Images(Folder):
         summary = json.loads((self.folder / "a/summary.json").read_text())
         self.assertLessEqual(summary["process_peak_bytes"], 64 << 20)
 
+    def test_a_test_image_that_cannot_be_read_is_said(self):
+        self.fill()
+        (self.folder / "images/val/dog/07.png").write_bytes(b"")
+        done = self.train()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("warning: 1 images could not be read and were replaced by others of the test set",
+                      done.stdout)
+        done = triaccel("eval", str(self.folder / "a"), "--json")
+        self.assertEqual(json.loads(done.stdout)["skipped"], 1)
+        self.assertIn("1 images could not be read", done.stderr)
+
+    def test_an_epoch_that_cannot_be_judged_is_not_lost(self):
+        self.fill()
+        for file in (self.folder / "images/val").glob("*/*"):
+            file.write_bytes(b"")
+        done = self.train()
+        self.assertEqual(done.returncode, 1, done.stderr)
+        summary = json.loads((self.folder / "a/summary.json").read_text())
+        self.assertEqual((summary["status"], summary["steps"]), ("interrupted", 3))
+        state = json.loads((self.folder / "a/checkpoints/last/state.json").read_text())
+        self.assertEqual(state["step"], 3)
+        for part in ["cat", "dog"]:  # mended, it goes on
+            for number in range(12):
+                self.png(f"val/{part}/{number:02}.png")
+        done = triaccel("train", "--resume", str(self.folder / "a"), "--json")
+        self.assertEqual(json.loads(done.stdout)["status"], "done", done.stderr)
+
     def test_no_images(self):
         self.fill()
         for file in (self.folder / "images/train/cat").iterdir():

@@ -29,7 +29,7 @@ StoreCounts add_forward(const RowTiles& tiles, std::span<const Source> inputs, c
 StoreCounts add_backward(const RowTiles& tiles, const GradSource& grad,
                          std::span<const Sink> inputs, std::span<StoreCounts> lost,
                          std::byte* scratch, base::ThreadPool& pool) noexcept {
-  CountSum counts[2];
+  CountSum counts[4];
   TRI_CHECK(inputs.size() <= std::size(counts), "{} sinks", inputs.size());
   pool.run(tiles.tiles(), [&](size_t tile, size_t worker) {
     const RowRange range = tiles.range(tile);

@@ -16,7 +16,7 @@ StoreCounts add_forward(const RowTiles& tiles, std::span<const Source> inputs, c
                         std::byte* scratch, base::ThreadPool& pool) noexcept;
 
 // A sink may be the memory of the gradient itself; one without data is passed over. There are at
-// most two, written in their order; `lost` gets what each lost.
+// most four, written in their order; `lost` gets what each lost.
 StoreCounts add_backward(const RowTiles& tiles, const GradSource& grad,
                          std::span<const Sink> inputs, std::span<StoreCounts> lost,
                          std::byte* scratch, base::ThreadPool& pool) noexcept;

@@ -80,7 +80,7 @@ void choose(Kernel& kernel, Kernel other, double seconds, double other_seconds,
 
 }  // namespace
 
-Result<KernelTuning> tune_kernels(std::shared_ptr<const nn::Model> model,
+Result<KernelTuning> tune_kernels(const std::shared_ptr<const nn::Model>& model,
                                   exec::EngineOptions options, const optim::Hyper& hyper,
                                   uint64_t room, base::ThreadPool& pool) {
   options.step.kernels.clear();

@@ -22,7 +22,7 @@ struct KernelTuning {
 // Runs whole steps in turn with the rule's kernels and with the others, in memory of its own that
 // is given back; `hyper` steps its weights. Up to `room` bytes: what would need more is not tried,
 // and the rule's kernels stay. Takes twelve steps, or fewer where they are long.
-Result<KernelTuning> tune_kernels(std::shared_ptr<const nn::Model> model,
+Result<KernelTuning> tune_kernels(const std::shared_ptr<const nn::Model>& model,
                                   exec::EngineOptions options, const optim::Hyper& hyper,
                                   uint64_t room, base::ThreadPool& pool);
 
