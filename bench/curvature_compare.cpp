@@ -112,8 +112,8 @@ Result<nlohmann::json> compare(const Arguments& arguments) {
     std::ranges::copy(room.labels, same.labels.begin());
     std::ranges::copy(room.samples, same.samples.begin());
     const auto step = static_cast<uint64_t>(batch);
-    const exec::CurvatureReport& drawn = fisher->curvature(0, arguments.samples, step, pool);
-    const exec::CurvatureReport& exact = hessian->curvature(0, arguments.samples, step, pool);
+    const exec::CurvatureReport& drawn = fisher->curvature(0, step, pool);
+    const exec::CurvatureReport& exact = hessian->curvature(0, step, pool);
     for (size_t l = 0; l < layers; ++l) {
       by_fisher[l] += drawn.layers[l].eigenvalues[0] / static_cast<double>(arguments.batches);
       by_hessian[l] += exact.layers[l].eigenvalues[0] / static_cast<double>(arguments.batches);

@@ -36,7 +36,7 @@ class Drawing {
     if (random_.below(6) == 0) x = graph_.batch_norm(x, name());
     const ImageSize size = graph_.size(x);
     const bool shrink = coin() && size.height > 2 && size.width > 2;
-    const auto out = static_cast<int64_t>(2 * (1 + random_.below(4)));
+    const int64_t out = 2 * (1 + static_cast<int64_t>(random_.below(4)));
     return graph_.conv(x, name(),
                        {.out = out,
                         .kernel = coin() ? 3 : 2,

@@ -2,6 +2,7 @@
 // scales, other plans between steps, lost steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "contract/small_network.h"
@@ -249,7 +250,11 @@ TEST(Clip, limits_the_norm_of_the_step) {
     const auto before = weights(*engine);
     engine->train(0, {1}, pool);
     const auto after = weights(*engine);
-    double all = 0;
+    double all = 0, count = 0;
+    for (const auto& values : before) count += static_cast<double>(values.size());
+    // Weights below 2 are stored to 2^-24 each; PyTorch's formula takes off a part of 1e-6 / 0.05
+    // at the most; the factor and the products round.
+    const double allowed = std::sqrt(count) * 0x1p-23 + 1e-6 + 0.05 * 0x1p-21;
     for (size_t p = 0; p < before.size(); ++p) {
       double mine = 0;
       for (size_t i = 0; i < before[p].size(); ++i) {
@@ -257,13 +262,12 @@ TEST(Clip, limits_the_norm_of_the_step) {
         mine += moved * moved;
       }
       all += mine;
-      // Weights around 1 are stored to 2^-24.
       if (clip == Clip::kLayer) {
-        EXPECT_LE(std::sqrt(mine), 0.05 + 1e-4);
+        EXPECT_LE(std::sqrt(mine), 0.05 + allowed);
       }
     }
     if (clip == Clip::kExact) {
-      EXPECT_NEAR(std::sqrt(all), 0.05, 1e-4);
+      EXPECT_NEAR(std::sqrt(all), 0.05, allowed);
     }
   }
 }

@@ -33,7 +33,8 @@ Problem draw_problem(const nn::Model& model, uint64_t seed, int64_t samples, int
   problem.smoothing = seed % 2 == 0 ? 0.0 : double{0.1f};
   for (const nn::Parameter& p : model.parameters) {
     Numbers values(static_cast<size_t>(p.elements()));
-    const double fan_in = static_cast<double>(p.elements() / p.dims.front());
+    const int64_t inputs = p.elements() / p.dims.front();
+    const auto fan_in = static_cast<double>(inputs);
     for (double& v : values) {
       if (p.role == nn::ParamRole::kNormWeight)
         v = draw(1.0, 0.3);

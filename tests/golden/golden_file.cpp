@@ -166,7 +166,8 @@ void fill(std::string_view name, double center, double spread, std::span<float> 
 
 void fill_parameter(const nn::Parameter& parameter, std::span<float> values) {
   if (parameter.dims.size() > 1) {
-    const auto fan_in = static_cast<double>(parameter.elements() / parameter.dims[0]);
+    const int64_t inputs = parameter.elements() / parameter.dims[0];
+    const auto fan_in = static_cast<double>(inputs);
     fill(parameter.name, 0.0, std::sqrt(6.0 / fan_in), values);
   } else if (parameter.role == nn::ParamRole::kNormWeight) {
     fill(parameter.name, 1.0, 0.2, values);
