@@ -68,8 +68,6 @@ class TrainingLoop {
   Result<const exec::StepReport*> train_batch();
   Result<void> steer(const exec::StepReport& report);
   void measure_curvature();
-  Result<void> follow_ceiling();     // loop_ceiling.cpp
-  uint64_t process_peak() const;     // since the start, whatever was reset
   std::span<std::byte> free_ring();  // ends what uses it
   void begin_loading();
   void note_loss(const exec::StepReport& report);
@@ -82,12 +80,18 @@ class TrainingLoop {
   // Within a step: a disk that is full shall find weights and state in agreement.
   void defer(metrics::EventKind kind, metrics::Fields fields);
   Result<void> write_deferred();
-  Result<void> report_skipped();
+  double seconds() const { return before_seconds_ + clock_.seconds(); }
+
+  // loop_ceiling.cpp
+  Result<void> follow_ceiling();
+  uint64_t process_peak() const;  // since the start, whatever was reset
+  Result<void> report_small_ghost();
+
+  // loop_report.cpp
   Result<void> report_small_curvature();
-  Result<void> report_small_ghost();  // loop_ceiling.cpp
+  Result<void> report_skipped();
   Summary summary(Status status) const;
   PanelState panel_state() const;
-  double seconds() const { return before_seconds_ + clock_.seconds(); }
 
   LoopParts parts_;
   RunState state_;
