@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <utility>
 
 #include "memory/kind.h"
 
@@ -41,33 +40,6 @@ class Ledger {
 
   std::array<Account, kKinds.size()> accounts_;
   Account total_;
-};
-
-// Holds bytes bound for as long as it lives. The ledger must outlive it.
-class Booking {
- public:
-  Booking() = default;  // books nothing
-  Booking(Ledger& ledger, Kind kind, size_t bytes) noexcept
-      : ledger_(&ledger), kind_(kind), bytes_(bytes) {
-    ledger.bind(kind, bytes);
-  }
-  ~Booking() {
-    if (ledger_ != nullptr) ledger_->unbind(kind_, bytes_);
-  }
-  Booking(Booking&& other) noexcept
-      : ledger_(std::exchange(other.ledger_, nullptr)), kind_(other.kind_), bytes_(other.bytes_) {}
-  Booking& operator=(Booking&& other) noexcept {
-    Booking taken(std::move(other));
-    std::swap(ledger_, taken.ledger_);
-    std::swap(kind_, taken.kind_);
-    std::swap(bytes_, taken.bytes_);
-    return *this;
-  }
-
- private:
-  Ledger* ledger_ = nullptr;
-  Kind kind_ = Kind::kScratch;
-  size_t bytes_ = 0;
 };
 
 }  // namespace tri::memory

@@ -65,24 +65,6 @@ TEST(Ledger, counts_from_several_threads) {
   EXPECT_GE(ledger.peak_bytes(), ledger.current_bytes());
 }
 
-TEST(Ledger, a_booking_ends_with_its_owner) {
-  Ledger ledger;
-  {
-    Booking first(ledger, Kind::kWeights, 10);
-    Booking second(ledger, Kind::kState, 5);
-    EXPECT_EQ(ledger.current_bytes(), 15U);
-    first = std::move(second);
-    EXPECT_EQ(ledger.current_bytes(), 5U);
-    Booking third = std::move(first);
-    EXPECT_EQ(ledger.current()[Kind::kState], 5U);
-    third = Booking();
-    EXPECT_EQ(ledger.current_bytes(), 0U);
-    second = Booking(ledger, Kind::kData, 7);
-  }
-  EXPECT_EQ(ledger.current_bytes(), 0U);
-  EXPECT_EQ(ledger.peak_bytes(), 15U);
-}
-
 TEST(LedgerDeath, giving_back_more_than_was_bound_aborts) {
   Ledger ledger;
   ledger.bind(Kind::kData, 1);

@@ -17,10 +17,10 @@ uint64_t TrainingLoop::process_peak() const {
 Result<void> TrainingLoop::follow_ceiling() {
   const std::optional<CeilingMove> move =
       recorded_ ? recorded_->poll(state_.step) : watch_.poll(base::now_ns());
-  state_.asked_bytes = watch_.asked();
+  const bool asked = std::exchange(state_.asked_bytes, watch_.asked()) != watch_.asked();
   state_.request_serial = watch_.request_serial();
   if (!move) return {};
-  const int64_t samples = parts_.engine.spec().samples;
+  const int64_t samples = parts_.engine.spec().samples, batch = state_.control.batch;
   TRI_ASSIGN(metrics::Fields event, steering_.move_ceiling(move->bytes, move->reason));
   TRI_TRY(write(metrics::EventKind::kControl, std::move(event)));
   if (parts_.engine.spec().samples != samples) free_ring();
@@ -32,9 +32,13 @@ Result<void> TrainingLoop::follow_ceiling() {
   TRI_TRY(report_small_ghost());
   const uint64_t needs = parts_.pricing.bytes_now();
   if (needs <= move->bytes) {
-    parts_.panel.note(fmt::format("memory ceiling {} ({}): batch {}",
-                                  base::format_bytes(move->bytes), move->reason,
-                                  state_.control.batch));
+    // A large machine breathes all the time: worth a line only if it concerns this run.
+    const bool matters = asked || batch != state_.control.batch || needs > move->bytes / 2;
+    if (matters) {
+      parts_.panel.note(fmt::format("memory ceiling {} ({}): batch {}",
+                                    base::format_bytes(move->bytes), move->reason,
+                                    state_.control.batch));
+    }
     return {};
   }
   return warn(
