@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "train/ceiling.h"
+#include "train/governing.h"
+
 namespace tri::train {
 namespace {
 
@@ -26,6 +31,28 @@ TEST(EngineOptions, presets_become_tables_and_forms) {
   EXPECT_EQ(options->forms.weights, optim::WeightForm::kF32AndBf16);
   EXPECT_EQ(options->step.mode, exec::StepMode::kAfter);
   EXPECT_EQ(options->step.ghost, 0);
+}
+
+// Only SGD's step is the rate times the gradient.
+TEST(Governing, curvature_steers_the_rate_of_sgd_alone) {
+  for (const char* rule : {"sgd", "adam", "adamw", "lars", "lamb"}) {
+    const Config config = resolved({{"model", "convnet"}, {"optimizer", rule}}).config;
+    const auto model = model_of(config);
+    ASSERT_TRUE(model.has_value());
+    const control::Governor governor = make_governor(config, **model);
+    const std::string_view name = rule;
+    EXPECT_EQ(governor.settings().step_size.on, name == "sgd") << rule;
+    const bool never = governor.settings().adaptive.tau_curv.value_or(0) == INFINITY;
+    EXPECT_EQ(never, name == "lars" || name == "lamb") << rule;
+  }
+}
+
+TEST(DecodeBytes, are_a_share_of_the_ceiling_of_folders) {
+  constexpr uint64_t kMega = 1 << 20;
+  EXPECT_EQ(decode_bytes("cifar10:/x", 64 * kMega), 0u);
+  EXPECT_EQ(decode_bytes("folder:/x", 64 * kMega), 4 * kMega);
+  EXPECT_EQ(decode_bytes("folder:/x", 8 * kMega), kMega);
+  EXPECT_EQ(decode_bytes("folder:/x", 4096 * kMega), 32 * kMega);
 }
 
 TEST(EngineOptions, every_precision_becomes_a_table) {

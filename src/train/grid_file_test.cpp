@@ -54,6 +54,12 @@ TEST(GridFile, RefusesWithTheLine) {
   EXPECT_THAT(refusal("[[run]]\nlr = 1"), HasSubstr("name"));
   EXPECT_THAT(refusal("seeds = [-1]"), HasSubstr("seed"));
   EXPECT_THAT(refusal("seeds = 1"), HasSubstr("seeds"));
+  EXPECT_THAT(refusal("epochs = 0"), HasSubstr("at least 1"));
+  for (const char* key : {"seed = 1", "epochs = 2", "out = \"x\""}) {
+    EXPECT_THAT(refusal(std::string("[set]\n") + key), HasSubstr("is not set by run"));
+  }
+  EXPECT_THAT(refusal("[vary]\nseed = [1, 2]"), HasSubstr("is not set by run"));
+  EXPECT_THAT(refusal("[[run]]\nname = \"a\"\n[[run]]\nname = \"a\""), HasSubstr("'a'"));
   EXPECT_THAT(refusal("[set"), HasSubstr("line 1"));
   EXPECT_THAT(read_grid_file("/none/g.toml").error().message, HasSubstr("/none/g.toml"));
 }
