@@ -22,6 +22,15 @@ struct SharedOptions {
   std::string seed;
 };
 
+// `--set`, into `pairs`.
+inline CLI::Option* add_set_option(CLI::App& parser, std::vector<std::string>& pairs,
+                                   const std::string& help) {
+  return parser.add_option("--set", pairs, help)
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 struct Command {
   CLI::App* parser;  // owned by the program's parser
   std::function<Result<void>()> work;

@@ -187,10 +187,7 @@ Command experiment_command(CLI::App& program, const SharedOptions& shared) {
   parser->add_option("--data-dir", command->data_dir, "Where the CIFAR folders are")
       ->type_name("DIR");
   parser->add_option("--data", command->data, "Other data for every run, as train takes it");
-  parser->add_option("--set", command->pairs, "Another option of every run; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_set_option(*parser, command->pairs, "Another option of every run; may be repeated");
   parser->add_option("--runs", options.runs, "Where the runs' directories go")->type_name("DIR");
   parser
       ->add_option("--out", options.out,

@@ -77,7 +77,7 @@ void print_table(const TrainOutcome& outcome) {
   for (const char* which : {"best", "last"}) {
     const std::string weights =
         fmt::format("{}/checkpoints/{}/model.safetensors", outcome.directory, which);
-    if (!std::filesystem::exists(weights)) continue;
+    if (std::error_code ignored; !std::filesystem::exists(weights, ignored)) continue;
     return print_line(fmt::format("{} weights", which), weights);
   }
 }

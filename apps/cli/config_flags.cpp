@@ -20,10 +20,7 @@ ConfigFlags::ConfigFlags(CLI::App& parser, const SharedOptions& shared, bool ben
   parser.add_option("--config", file_, "Read options from a TOML file")
       ->type_name("FILE")
       ->group(std::string(kGroup));
-  parser.add_option("--set", pairs_, "Set an option, as a file would; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+  add_set_option(parser, pairs_, "Set an option, as a file would; may be repeated")
       ->group(std::string(kGroup));
   parser.add_flag("--print-config", print_config_, "Show the resulting configuration and stop")
       ->group(std::string(kGroup));

@@ -55,10 +55,7 @@ void add_shared_options(CLI::App& parser, SharedOptions& shared) {
     parser.add_option("--config", shared.file, "Read options from a TOML file")->type_name("FILE");
   }
   if (parser.get_option_no_throw("--set") == nullptr) {
-    parser.add_option("--set", shared.pairs, "Set an option, as a file would; may be repeated")
-        ->type_name("KEY=VALUE")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    add_set_option(parser, shared.pairs, "Set an option, as a file would; may be repeated");
   }
   if (parser.get_option_no_throw("--seed") == nullptr) {
     parser.add_option("--seed", shared.seed, "Accepted everywhere; nothing here draws numbers")

@@ -11,7 +11,12 @@
 namespace tri::train {
 
 uint64_t TrainingLoop::process_peak() const {
-  return std::max<uint64_t>(peak_before_, memory::Probes().peak_resident().bytes.value_or(0));
+  return std::max<uint64_t>({state_.process_peak_bytes, peak_before_,
+                             memory::Probes().peak_resident().bytes.value_or(0)});
+}
+
+uint64_t TrainingLoop::engine_peak() const {
+  return std::max<uint64_t>(state_.engine_peak_bytes, parts_.engine.measured_peak_bytes());
 }
 
 Result<void> TrainingLoop::follow_ceiling() {

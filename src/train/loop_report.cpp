@@ -59,9 +59,8 @@ Summary TrainingLoop::summary(Status status) const {
         std::accumulate(epochs.begin(), epochs.end(), 0.0) / static_cast<double>(epochs.size());
   }
   result.images_per_second = state_.images_per_second;
-  result.engine_peak_bytes =
-      std::max<uint64_t>(state_.engine_peak_bytes, parts_.engine.measured_peak_bytes());
-  result.process_peak_bytes = std::max(state_.process_peak_bytes, process_peak());
+  result.engine_peak_bytes = engine_peak();
+  result.process_peak_bytes = process_peak();
   result.ceiling_bytes = state_.ceiling_bytes;
   const int64_t batch = state_.control.batch;
   result.batch = {batch, batch, batch, batch};

@@ -57,6 +57,7 @@ struct Preparation {
   std::unique_ptr<exec::Engine> engine;
   std::optional<control::Governor> governor;
   Need need;
+  uint64_t ceiling_bytes = 0;  // what --memory comes to now
 
   Besides besides() const {
     return {need.base_bytes + need.pieces_bytes,
@@ -92,8 +93,8 @@ Result<InputSize> size_of(const data::Source& source, const Config& config) {
 Result<Preparation> prepare(const Config& config, std::vector<ops::Kernels> kernels = {}) {
   Preparation made;
   made.config = config;
-  TRI_ASSIGN(const uint64_t ceiling, ceiling_bytes(config.memory, memory::Probes()));
-  const uint64_t decoding = decode_bytes(config.data, ceiling);
+  TRI_ASSIGN(made.ceiling_bytes, ceiling_bytes(config.memory, memory::Probes()));
+  const uint64_t decoding = decode_bytes(config.data, made.ceiling_bytes);
   TRI_ASSIGN(made.dataset,
              data::open_dataset(
                  config.data, {.pixels = config.pixels.value_or(0),
@@ -147,8 +148,7 @@ Result<RunState> first_state(const Preparation& made) {
   state.simd_target = simd::active_target();
   state.config_crc = config_crc(config);
   state.base_bytes = made.need.base_bytes;
-  TRI_ASSIGN(state.ceiling_bytes, ceiling_bytes(config.memory, memory::Probes()));
-  state.asked_bytes = state.ceiling_bytes;
+  state.ceiling_bytes = state.asked_bytes = made.ceiling_bytes;
   state.card = {.model = config.model,
                 .width = config.width,
                 .image = made.input.image,

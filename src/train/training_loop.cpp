@@ -329,9 +329,8 @@ Result<void> TrainingLoop::save(bool best) {
   const base::Stopwatch spent;
   const std::string path = best ? parts_.directory.best() : parts_.directory.last();
   state_.seconds = seconds();
-  state_.engine_peak_bytes =
-      std::max<uint64_t>(state_.engine_peak_bytes, parts_.engine.measured_peak_bytes());
-  state_.process_peak_bytes = std::max(state_.process_peak_bytes, process_peak());
+  state_.engine_peak_bytes = engine_peak();
+  state_.process_peak_bytes = process_peak();
   state_.card.table = table_of(parts_.engine.spec().formats);
   TRI_TRY(save_snapshot(
       path, parts_.engine, state_,

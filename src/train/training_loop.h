@@ -84,7 +84,8 @@ class TrainingLoop {
 
   // loop_ceiling.cpp
   Result<void> follow_ceiling();
-  uint64_t process_peak() const;  // since the start, whatever was reset
+  uint64_t process_peak() const;  // of all processes of the run, whatever was reset
+  uint64_t engine_peak() const;   // likewise
   Result<void> report_small_ghost();
 
   // loop_report.cpp
