@@ -6,7 +6,6 @@ Usage: browser_test.py PROGRAM [SCREENSHOT_FOLDER]
 
 import json
 import math
-import os
 import pathlib
 import random
 import re
@@ -17,7 +16,8 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM = os.path.abspath(sys.argv.pop(1))
+from program import PROGRAM
+
 SCREENSHOTS = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
 BROWSER = shutil.which("chromium")
 CHARTS = ["loss", "accuracy", "rate", "score", "seconds", "throughput", "peak", "batch", "memory",

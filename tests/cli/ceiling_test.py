@@ -4,24 +4,18 @@ Usage: ceiling_test.py PROGRAM
 """
 
 import json
-import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-PROGRAM = os.path.abspath(sys.argv.pop(1))
+from program import PROGRAM, triaccel
+
 MIB = 1 << 20
 RUN = ["--model", "convnet", "--data", "synthetic:4,32,2000", "--batch", "128", "--ghost-batch", "16",
        "--epochs", "100000", "--lr", "0.02", "--curvature", "off", "--control-every", "5", "--threads", "2"]
-
-
-def triaccel(*arguments):
-    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          check=False)
 
 
 def status(pid, field):

@@ -11,7 +11,7 @@ import struct
 import tempfile
 import unittest
 
-from cli_test import sanitized, triaccel
+from program import sanitized, triaccel, weighs_the_process
 
 
 class Sentences(unittest.TestCase):
@@ -53,6 +53,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(head("--data", "folder:/none", "--pixels", "8", "--classes", "3")[0]["params"],
                          192 * 512 + 512)
 
+    @weighs_the_process
     def test_largest_batch_is_the_largest(self):
         for recompute in ["off", "auto"]:
             self.check_largest_batch("--recompute", recompute)
@@ -66,6 +67,7 @@ class Plan(unittest.TestCase):
         self.assertTrue(self.plan(*arguments, str(most - max(4, most // 40 * 4)))["fits"])
         self.assertFalse(self.plan(*arguments, str(most + max(4, most // 40 * 4)), code=3)["fits"])
 
+    @weighs_the_process
     def test_what_does_not_fit_says_what_would(self):
         done = triaccel("plan", "--method", "fp32", "--model", "resnet18", "--memory", "100MiB")
         self.assertEqual(done.returncode, 3)
@@ -140,7 +142,7 @@ class BenchStep(unittest.TestCase):
 
     def test_tune_says_what_it_measured(self):
         arguments = ["--method", "fp32", "--model", "resnet18", "--width", "0.25", "--batch", "4",
-                     "--pixels", "32", "--threads", "2", "--memory", "100MiB", "--json"]
+                     "--pixels", "32", "--threads", "2", "--memory", "400MiB", "--json"]
         done = triaccel("bench", "step", *arguments, "--steps", "1", "--tune")
         self.assertEqual(done.returncode, 0, done.stderr)
         kernels = json.loads(done.stdout)["kernels"]

@@ -9,12 +9,12 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-PROGRAM = os.path.abspath(sys.argv.pop(1))
+from program import PROGRAM, triaccel
+
 GRID = """
 title = "Rates of a small network"
 seeds = [0, 1]
@@ -30,11 +30,6 @@ lr = [0.02, 0.05]
 name = "plain"
 method = "fp32"
 """
-
-
-def triaccel(*arguments, **options):
-    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, check=False, **options)
 
 
 class Folder(unittest.TestCase):

@@ -12,21 +12,16 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-PROGRAM = os.path.abspath(sys.argv.pop(1))
+from program import PROGRAM, triaccel, weighs_the_process
+
 TINY = ["--method", "fp32", "--model", "convnet", "--width", "0.1", "--data", "synthetic:3,9,90",
         "--batch", "32", "--epochs", "3", "--lr", "0.05", "--control-every", "2"]
 CHARTS = ["headline", "loss", "accuracy", "rate", "score", "seconds", "throughput", "peak", "batch",
           "memory", "noise", "precision", "curvature", "step-size", "decisions", "configuration"]
-
-
-def triaccel(*arguments, **options):
-    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, check=False, **options)
 
 
 class Folder(unittest.TestCase):
@@ -106,6 +101,7 @@ class Report(Folder):
         self.assertIn("precision &lt;fc&gt;", page)
         self.assertIn("5 &amp; 6 &lt; &quot;7&quot;", page)
 
+    @weighs_the_process
     def test_a_long_run_needs_little_memory_and_makes_a_small_page(self):
         path = self.folder / "long"
         path.mkdir()
@@ -118,23 +114,22 @@ class Report(Folder):
                 if step % 100 == 0:
                     file.write(json.dumps({"event": "curvature", "step": step, "layers": layers,
                                            "samples": step * 10, "seconds": step}) + "\n")
-        few, many = (self.peak_of_report(path, lines) for lines in [100, None])
-        self.assertLess(many - few, 2 << 20)
+        few = self.folder / "few"
+        few.mkdir()
+        with open(path / "metrics.jsonl", encoding="utf-8") as file:
+            (few / "metrics.jsonl").write_text("".join(next(file) for _ in range(100)))
+        little, enough = 0, 64 << 20
+        while enough - little > 64 << 10:
+            size = (enough + little) // 2
+            enough, little = (size, little) if self.reports_within(few, size) else (enough, size)
+        self.assertTrue(self.reports_within(path, enough + (2 << 20)))
         self.assertLess((path / "report.html").stat().st_size, 2 << 20)
 
-    def peak_of_report(self, path, lines):
-        """Bytes that the program held at most, with the first lines of the events."""
-        part = self.folder / f"part-{lines}"
-        part.mkdir()
-        with open(path / "metrics.jsonl", encoding="utf-8") as file:
-            (part / "metrics.jsonl").write_text("".join(file.readlines()[:lines]))
-        child = os.fork()
-        if child == 0:
-            os.execv(PROGRAM, [PROGRAM, "report", str(part), "--quiet", "--out",
-                               str(path / "report.html")])
-        _, status, usage = os.wait4(child, 0)
-        self.assertEqual(status, 0)
-        return usage.ru_maxrss * 1024
+    def reports_within(self, path, size):
+        """Whether that many bytes of data are enough; what a child held at most includes its parent."""
+        done = triaccel("report", str(path), "--quiet", "--out", str(path / "report.html"),
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (size, size)))
+        return done.returncode == 0
 
     def test_wrong_use(self):
         self.assert_refused(2, ["report"], "DIR")

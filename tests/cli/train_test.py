@@ -16,22 +16,17 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import termios
 import time
 import unittest
 import zlib
 
-PROGRAM = os.path.abspath(sys.argv.pop(1))
+from program import PROGRAM, not_sanitized, triaccel, weighs_the_process
+
 TINY = ["--method", "fp32", "--model", "convnet", "--width", "0.1", "--data", "synthetic:3,9,90",
         "--batch", "32", "--epochs", "3", "--lr", "0.05"]
 LONG = [*TINY, "--epochs", "100000"]
-
-
-def triaccel(*arguments, **options):
-    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, check=False, **options)
 
 
 def png(path, width, height, grey):
@@ -179,6 +174,7 @@ class Train(Folder):
             for line in lines:
                 self.assertLess(len(line), columns)
 
+    @not_sanitized("such builds have one SIMD target")
     def test_simd_target_change_is_said(self):
         path, _ = self.run_of("a", "--max-steps", "2")
         target = json.loads((path / "checkpoints/last/state.json").read_text())["simd_target"]
@@ -233,6 +229,7 @@ class WrongUse(Folder):
                             "10.0 MiB", "weights")
         self.assertEqual(list(self.folder.iterdir()), [])
 
+    @weighs_the_process
     def test_a_batch_that_would_fit_is_named(self):
         self.assert_refused(3, ["train", *TINY, "--batch", "16384", "--memory", "40MiB"],
                             "give --batch ")

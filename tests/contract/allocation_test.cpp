@@ -13,20 +13,32 @@
 namespace {
 std::atomic<size_t> allocations{0};
 
-void* counted(size_t bytes) {
+void* counted(size_t bytes, std::align_val_t alignment = std::align_val_t{16}) {
   allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  const auto step = static_cast<size_t>(alignment);
+  void* memory = std::aligned_alloc(step, (bytes / step + 1) * step);
   if (memory == nullptr) std::abort();
   return memory;
 }
+
+// Not inlined: the compiler would see free() of what it takes for another operator new's.
+[[gnu::noinline]] void released(void* memory) { std::free(memory); }
 }  // namespace
 
 void* operator new(size_t bytes) { return counted(bytes); }
 void* operator new[](size_t bytes) { return counted(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void* operator new(size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void* operator new[](size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void operator delete(void* memory) noexcept { released(memory); }
+void operator delete[](void* memory) noexcept { released(memory); }
+void operator delete(void* memory, size_t) noexcept { released(memory); }
+void operator delete[](void* memory, size_t) noexcept { released(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { released(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { released(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { released(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { released(memory); }
 
 namespace tri::contract {
 namespace {

@@ -146,8 +146,9 @@ TEST(Kernels, follow_their_table_in_whole_and_micro_batches) {
   const Trained rule = train_in_parts(model, options, 1);
 
   std::vector<ops::Kernels> apart, others;
-  for (const exec::LayerForecast& layer :
-       (*exec::Engine::plan(model, options))->forecast().layers) {
+  const auto planned = exec::Engine::plan(model, options);
+  ASSERT_TRUE(planned.has_value()) << planned.error().message;
+  for (const exec::LayerForecast& layer : (*planned)->forecast().layers) {
     const bool joined = layer.kernels.backward == ops::Kernel::kJoined;
     apart.push_back(
         {layer.kernels.forward, joined ? layer.others.backward : layer.kernels.backward});

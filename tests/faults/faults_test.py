@@ -18,7 +18,8 @@ import time
 import unittest
 import zlib
 
-PROGRAM = os.path.abspath(sys.argv.pop(1))
+from program import PROGRAM, sanitized, triaccel
+
 KILLS = 3
 if "--kills" in sys.argv:
     at = sys.argv.index("--kills")
@@ -28,15 +29,10 @@ if "--kills" in sys.argv:
 # Batches straddle epochs and grow, layers change their precision and step size; every form of storage but
 # the plain one; saves all the time.
 RUN = ["--method", "triaccel", "--control-every", "4", "--curvature-every", "6", "--curvature-batch", "8",
-       "--curvature-top", "2", "--batch-max", "64", "--ghost-batch", "8", "--memory", "64MiB",
+       "--curvature-top", "2", "--batch-max", "64", "--ghost-batch", "8", "--memory", "512MiB",
        "--model", "convnet", "--width", "0.25", "--data", "synthetic:3,12,200", "--batch", "32",
        "--epochs", "12", "--lr", "0.05", "--save-every", "3", "--quiet"]
 WEIGHTS = ["checkpoints/last/model.safetensors", "checkpoints/last/optimizer.safetensors"]
-
-
-def triaccel(*arguments, **options):
-    return subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, check=False, **options)
 
 
 class Folder(unittest.TestCase):
@@ -247,7 +243,7 @@ class Images(Folder):
     def train(self):
         return triaccel("train", "--method", "fp32", "--model", "convnet", "--width", "0.1", "--data",
                         f"folder:{self.folder}/images", "--pixels", "12", "--batch", "8", "--epochs",
-                        "2", "--memory", "64MiB", "--out", str(self.folder / "a"))
+                        "2", "--memory", "512MiB", "--out", str(self.folder / "a"))
 
     def fill(self):
         for part in ["train", "val"]:
@@ -273,7 +269,8 @@ class Images(Folder):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("warning: 3 images could not be read", done.stdout)
         summary = json.loads((self.folder / "a/summary.json").read_text())
-        self.assertLessEqual(summary["process_peak_bytes"], 64 << 20)
+        if not sanitized():
+            self.assertLessEqual(summary["process_peak_bytes"], 64 << 20)
 
     def test_a_test_image_that_cannot_be_read_is_said(self):
         self.fill()
