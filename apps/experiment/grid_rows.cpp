@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <ranges>
 
 #include "experiment/grid.h"
 #include "tri/grid_file.h"
@@ -13,9 +12,9 @@ namespace {
 // Number `index` of all combinations; the last axis turns fastest.
 Row combined(Row row, const std::vector<GridFile::Axis>& axes, size_t index) {
   Settings chosen;
-  for (const GridFile::Axis& axis : std::views::reverse(axes)) {
-    chosen.insert(chosen.begin(), {axis.key, axis.values[index % axis.values.size()]});
-    index /= axis.values.size();
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    chosen.insert(chosen.begin(), {axis->key, axis->values[index % axis->values.size()]});
+    index /= axis->values.size();
   }
   for (const auto& [key, text] : chosen) {
     row.label += fmt::format("{}{} {}", row.label.empty() ? "" : ", ", key, text);

@@ -27,6 +27,12 @@ const char* advice(int error) {
       return "; make it accessible or choose another directory";
     case ENOENT:
       return "; check the path";
+    case EEXIST:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOTDIR:
+      return "; choose another path";
     default:
       return "";
   }

@@ -14,9 +14,8 @@ Result<File> File::open(const std::string& path) {
   // O_NONBLOCK: opening a pipe must not wait for a writer; adopt() then refuses it.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
-    return unexpected(
-        ErrorCode::kFailed,
-        fmt::format("cannot open {}: {}; check the data directory", path, std::strerror(errno)));
+    return unexpected(ErrorCode::kFailed, fmt::format("cannot open {}: {}; check the path", path,
+                                                      std::strerror(errno)));
   }
   return adopt(descriptor, path);
 }

@@ -142,7 +142,8 @@ class Disk(Folder):
 
     def test_a_file_where_a_directory_should_be(self):
         (self.folder / "a").write_text("in the way")
-        self.assert_failed(triaccel("train", *RUN, "--out", str(self.folder / "a")), 1, "/a")
+        self.assert_failed(triaccel("train", *RUN, "--out", str(self.folder / "a")), 1, "/a",
+                           "choose another path")
 
 
 class Damage(Folder):
