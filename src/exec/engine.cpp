@@ -290,7 +290,7 @@ void Engine::run(StepRun& context, size_t buffer, base::ThreadPool& pool) {
       const Buffer& made = plan.buffers[static_cast<size_t>(b)];
       bind(now_.step_offset + made.at(context.tick).offset, made.bytes, made.kind);
     }
-    tick.run(context);
+    if (tick.phase == Phase::kForward || !context.wasted()) tick.run(context);
     for (const int b : tick.ends) {
       const Buffer& done = plan.buffers[static_cast<size_t>(b)];
       ledger_.unbind(done.kind, done.bytes);

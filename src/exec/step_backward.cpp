@@ -100,7 +100,6 @@ void StepBuilder::norm_backward(int norm) {
   add_tick(name + " backward", Phase::kBackward,
            [norm, t, weight = node.weight, bias = node.bias](StepRun& run) {
              const NormSlots& slots = run.plan->norms[static_cast<size_t>(norm)];
-             if (slots.grad_watched && run.wasted()) return;
              const ops::NormGrads grads = run.norm_grads(norm);
              const auto open = [&run](int parameter, float* sums) {
                const auto p = static_cast<size_t>(parameter);

@@ -105,8 +105,8 @@ struct StepRun {
   float* floats(int buffer) const { return reinterpret_cast<float*>(at(buffer)); }
   bool first_micro() const { return micro == 0; }
   bool last_micro() const { return micro + 1 == plan->spec.micros; }
-  // Nothing of this step will step any more. After a loss that is no number gradients are made all
-  // the same: they tell where the trouble is.
+  // Nothing of this step will step any more, so its backward ticks are not run. After a loss that
+  // is no number gradients are made all the same: they tell where the trouble is.
   bool wasted() const {
     return report->first_bad >= 0 && part == Pass::kWhole && plan->spec.update &&
            plan->spec.skip == Skip::kRest;

@@ -16,7 +16,6 @@ class DropGradient final : public ops::GradConsumer {
 }  // namespace
 
 void WeightsTick::run(StepRun& run) const {
-  if (run.wasted()) return;
   // Only this layer will not step: others may still want the gradient of the input.
   const bool wasted = run.report->first_bad >= 0 && run.loses(layer) && run.part == Pass::kWhole &&
                       run.plan->spec.update;

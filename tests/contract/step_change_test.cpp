@@ -329,6 +329,9 @@ TEST(LostSteps, with_a_loss_that_is_no_number_change_no_weight) {
     EXPECT_TRUE(report.skipped);
     EXPECT_EQ(report.first_bad, -1);
     EXPECT_EQ(before, weights(*engine));
+    // What an evaluation normalises with has outlived it too.
+    engine->batch(0).x[5] = 0;
+    EXPECT_TRUE(std::isfinite(engine->evaluate(0, 8, pool).loss.loss));
   }
 }
 

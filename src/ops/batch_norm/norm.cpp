@@ -82,6 +82,8 @@ void for_each_sample(const NormPlan& plan, const Tile& tile, Visit visit) {
 
 void update_running(const NormPlan& plan, const NormRunning& running, int64_t ghost, int64_t c,
                     double mean, double m2) {
+  // A step that overflowed is lost, whoever finds it later; the statistics outlive it.
+  if (!std::isfinite(mean) || !std::isfinite(m2)) return;
   const auto rows = static_cast<double>(plan.ghost_rows(ghost));
   const double unbiased = rows > 1 ? m2 / (rows - 1) : 0.0;
   const double momentum = running.momentum;

@@ -1,6 +1,7 @@
 #include "ops/conv2d/gather_conv.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/conv2d/panel_weights.h"
 #include "ops/conv2d/scratch_floats.h"
@@ -142,6 +143,12 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     const size_t class_count = list_rows(p, t, src, dst, work.rows, work.classes);
     for (int64_t q = t.panel_begin; q < t.panel_end; ++q) {
       const float* row_bias = bias == nullptr ? nullptr : bias + t.group * p.dst_group + q * kPanel;
+      std::array<float, kPanel> end_bias;  // a whole panel is read, also where the group ends
+      if (const int64_t left = p.dst_group - q * kPanel; bias != nullptr && left < kPanel) {
+        end_bias.fill(0);
+        std::copy_n(row_bias, left, end_bias.data());
+        row_bias = end_bias.data();
+      }
       panel_tile({src.base, panel(t.group, q, work.panel), row_bias,
                   results + (q - t.panel_begin) * kPanel, work.rows, p.segments.data(),
                   work.classes, class_count});
