@@ -13,6 +13,10 @@ namespace {
 constexpr int64_t kUnnamedFailures = 3;  // in a row, until all layers are suspects
 constexpr int64_t kMostHelpless = 5;  // one bad batch may pass; so many in a row do not come back
 
+std::string overflowed(double share) {
+  return fmt::format("{:.2g} % overflowed fp16", 100 * share);
+}
+
 }  // namespace
 
 Level Deliberation::should(const AdaptiveLayer& layer) const {
@@ -90,6 +94,25 @@ void Deliberation::follow_loss_scale() {
                       signals_.failed ? "gradients overflowed" : "no overflow for a long time"});
 }
 
+double Deliberation::beyond_fp16(size_t layer) const {
+  const AdaptiveLayer& one = state_.layers[layer];
+  const LayerSignals& seen = signals_.layers[layer];
+  // A value beyond FP16 is an infinity, and one is enough. BF16 has the range of fp32.
+  if (one.level != Level::kFp16 || must(adaptive(), one) > Level::kFp16) return 0;
+  return std::max(one.narrow ? 0 : seen.y_overflow, seen.gy_overflow);
+}
+
+// Where the values of a lost step went astray. What lies behind is not finite either, which says
+// nothing about the formats there: all gradients behind a loss that is no number, and behind that
+// loss the outputs of all layers after the one that overflowed.
+std::optional<size_t> Deliberation::culprit() const {
+  if (signals_.first_bad >= 0) return static_cast<size_t>(signals_.first_bad);
+  for (size_t l = 0; l < state_.layers.size(); ++l) {
+    if (beyond_fp16(l) > 0 && signals_.layers[l].y_overflow > 0) return l;
+  }
+  return std::nullopt;
+}
+
 // A lost step that leaves something to try is not yet a step towards giving up.
 void Deliberation::remedy_failure() {
   if (!signals_.failed) return;
@@ -98,15 +121,13 @@ void Deliberation::remedy_failure() {
   ++state_.failures;
   bool helped = !changes_.empty();  // the loss scale fell
   if (has_levels()) {
-    bool named = false;
-    for (size_t l = 0; l < state_.layers.size(); ++l) {
-      if (signals_.first_bad != static_cast<int64_t>(l) && signals_.layers[l].nonfinite == 0) {
-        continue;
-      }
-      named = true;
-      helped |= raise_floor(state_.layers[l], "values of it were not finite");
+    if (const auto layer = culprit()) {
+      const double beyond = beyond_fp16(*layer);
+      helped |= raise_floor(state_.layers[*layer],
+                            beyond > 0 ? overflowed(beyond) : "values of it were not finite");
+    } else if (state_.failures % kUnnamedFailures == 0) {
+      helped |= raise_unnamed();
     }
-    if (!named && state_.failures % kUnnamedFailures == 0) helped |= raise_unnamed();
   }
   state_.helpless = helped ? 0 : state_.helpless + 1;
 }
@@ -121,13 +142,9 @@ bool Deliberation::raise_unnamed() {
 }
 
 void Deliberation::promote_overflows() {
-  for (size_t l = 0; l < state_.layers.size(); ++l) {
-    AdaptiveLayer& layer = state_.layers[l];
-    const LayerSignals& seen = signals_.layers[l];
-    // A value beyond FP16 is an infinity, and one is enough. BF16 has the range of fp32.
-    if (layer.level != Level::kFp16 || must(adaptive(), layer) > Level::kFp16) continue;
-    const double share = std::max(layer.narrow ? 0 : seen.y_overflow, seen.gy_overflow);
-    if (share > 0) raise_floor(layer, fmt::format("{:.2g} % overflowed fp16", 100 * share));
+  for (size_t l = 0; l < state_.layers.size() && !signals_.failed; ++l) {
+    const double beyond = beyond_fp16(l);
+    if (beyond > 0) raise_floor(state_.layers[l], overflowed(beyond));
   }
   if (settings().precision != PrecisionPolicy::kAssign || !settings().promote_share) return;
   const double most = *settings().promote_share;
@@ -204,15 +221,18 @@ void Deliberation::grant_wishes() {
     const bool kept_low = layer.narrow || (layer.held && !is_roomy());
     if (layer.wish > layer.level && !kept_low) order.push_back(l);
   }
+  if (order.empty()) return;
   const uint64_t limit = share_of_ceiling(settings().elastic.rho_high);
+  const Price now = price(state_, ceiling());
   const auto fits_with = [&](std::span<const size_t> chosen) {
     const GovernorState before = state_;
     for (const size_t l : chosen) state_.layers[l].level = state_.layers[l].wish;
-    const bool within = planned(state_) <= limit;
+    const Price then = price(state_, ceiling());
     state_ = before;
-    return within;
+    // What costs nothing is granted wherever the step stands.
+    return then.bytes <= limit || (then.bytes <= now.bytes && then.blocks <= now.blocks);
   };
-  const bool all = !order.empty() && fits_with(order);
+  const bool all = fits_with(order);
   std::ranges::stable_sort(order, {}, [&](size_t l) { return governor_.layers()[l].y_elements; });
   for (const size_t l : order) {
     AdaptiveLayer& layer = state_.layers[l];

@@ -51,6 +51,8 @@ class Deliberation {
   void set_micros(int64_t micros, std::string reason);
   void set_ghost(int64_t ghost, std::string reason);
   void move_micros();
+  double beyond_fp16(size_t layer) const;  // share of its values
+  std::optional<size_t> culprit() const;
   bool raise_unnamed();
 
   // Rungs, see Note [Rungs]. Each gives up as little as suffices, or all it has.

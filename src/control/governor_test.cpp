@@ -109,6 +109,13 @@ Signals wild(MadeUpRun& run, std::mt19937_64& random, uint64_t ceiling) {
 // The least that anything can need: all layers at 16 bits and the least batch.
 uint64_t least_bytes() { return plan_bytes(PrecisionTable(kLayers, row_of(Level::kBf16)), 32, 1); }
 
+bool said_to_wait(const Decision& decision, size_t layer) {
+  return std::ranges::any_of(decision.changes, [&](const Change& change) {
+    return change.what == "precision layer" + std::to_string(layer) &&
+           change.reason.ends_with("does not fit");
+  });
+}
+
 TEST(Governor, KeepsItsInvariantsUnderWildSignals) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     std::mt19937_64 random(seed);
@@ -139,8 +146,14 @@ TEST(Governor, KeepsItsInvariantsUnderWildSignals) {
         EXPECT_GE(layer.floor, floors[l]) << "a floor fell";
         floors[l] = layer.floor;
         EXPECT_GE(layer.level, settings.adaptive.floor);
-        // A promotion beats a demotion, unless memory forbids it.
-        EXPECT_TRUE(layer.held || layer.level >= must(settings.adaptive, layer));
+        // A promotion beats a demotion, unless memory forbids it, which is said.
+        if (layer.level < must(settings.adaptive, layer)) {
+          EXPECT_TRUE(layer.held);
+          const Level asked = must(settings.adaptive, before.layers[l]);
+          const bool waited =
+              before.layers[l].level < asked && asked == must(settings.adaptive, layer);
+          EXPECT_TRUE(waited || said_to_wait(run.now, l));
+        }
         EXPECT_EQ(run.now.table[l], row_of(layer));
       }
       EXPECT_EQ(run.state.changes, before.changes + run.now.changes.size());
@@ -249,6 +262,58 @@ TEST(Governor, AFixedBatchMakesAPromotionWaitForRoom) {
   EXPECT_EQ(run.now.changes.size(), 1u);  // says so, once
   EXPECT_TRUE(run.decide(run.signals(ceiling)).changes.empty());
   EXPECT_EQ(run.decide(run.signals(100 * ceiling)).table[5], row_of(Level::kFp32));
+}
+
+TEST(Governor, ADeniedWishDoesNotHoldBackSafety) {
+  MadeUpRun run(adaptive_settings());
+  const uint64_t ceiling = plan_bytes(run.now.table, 96, 1) + 100;
+  Signals window = run.signals(ceiling);
+  window.layers[5].spread = 1000;
+  run.decide(window);
+  ASSERT_EQ(run.now.table[5], row_of(Level::kBf16));
+  ASSERT_TRUE(run.state.layers[5].held);
+  Signals step = run.signals(ceiling);
+  step.failed = true;
+  step.first_bad = 5;
+  run.react(step);
+  EXPECT_EQ(run.now.table[5], row_of(Level::kFp32));
+  EXPECT_EQ(run.now.batch, 64);
+}
+
+TEST(Governor, AWishThatCostsNothingIsGrantedNextToTheCeiling) {
+  GovernorSettings settings = adaptive_settings();
+  settings.batching = BatchPolicy::kFixed;
+  MadeUpRun run(settings);
+  run.state.layers[3].level = Level::kFp16;
+  run.now = run.governor.current(run.state);
+  run.decide(run.signals(plan_bytes(run.now.table, 96, 1)));
+  EXPECT_EQ(run.now.table[3], row_of(Level::kBf16));
+}
+
+// What was no number before a layer stored it is not its format's fault.
+TEST(Governor, OnlyTheFirstOverflowOfALostStepIsBlamed) {
+  MadeUpRun run(adaptive_settings());
+  for (AdaptiveLayer& layer : run.state.layers) layer.level = Level::kFp16;
+  run.now = run.governor.current(run.state);
+  Signals step = run.signals(0);
+  step.failed = true;
+  for (size_t l = 0; l < kLayers; ++l) {
+    step.layers[l].nonfinite = 7;
+    step.layers[l].gy_overflow = 1;
+    step.layers[l].y_overflow = l < 2 ? 0 : 0.5;
+  }
+  run.react(step);
+  ASSERT_EQ(run.now.changes.size(), 1u);
+  EXPECT_EQ(run.now.changes[0].what, "precision layer2");
+  EXPECT_THAT(run.now.changes[0].reason, testing::HasSubstr("overflowed fp16"));
+
+  step = run.signals(0);
+  step.failed = true;
+  step.first_bad = 4;
+  for (size_t l = 0; l <= 4; ++l) step.layers[l].gy_overflow = 0.5;
+  run.react(step);
+  ASSERT_EQ(run.now.changes.size(), 1u);
+  EXPECT_EQ(run.now.changes[0].what, "precision layer4");
 }
 
 TEST(Governor, MicroBatchesGiveRoomToAPromotion) {

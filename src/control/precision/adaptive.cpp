@@ -116,6 +116,7 @@ void weigh_curvature(const AdaptiveSettings& settings, std::span<AdaptiveLayer> 
       layer.calm = 0;
       if (!layer.curved) {
         layer.why_must = fmt::format("curvature {:.3g} is above {:.3g}", lambda[l], tau);
+        layer.held = false;
       }
       layer.curved = true;
     } else if (layer.curved) {
@@ -133,6 +134,7 @@ bool raise_floor(AdaptiveLayer& layer, std::string why) {
   if (from == Level::kFp32) return false;
   layer.floor = static_cast<Level>(static_cast<int>(from) + 1);
   layer.why_must = std::move(why);
+  layer.held = false;
   return true;
 }
 

@@ -68,7 +68,8 @@ void weigh(const AdaptiveSettings& settings, std::span<AdaptiveLayer> layers,
 void weigh_curvature(const AdaptiveSettings& settings, std::span<AdaptiveLayer> layers,
                      std::span<const double> lambda, double rate);
 
-// For good, one level above what the layer has. False: there is none.
+// For good, one level above what the layer has, and to be tried even if something was held back
+// before. False: there is none.
 bool raise_floor(AdaptiveLayer& layer, std::string why);
 
 // What a layer stores. Note [Narrow outputs]: under adaptive precision memory may ask for saved
