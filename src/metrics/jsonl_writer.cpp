@@ -28,20 +28,43 @@ Result<int> open_file(const std::filesystem::path& path, int flags) {
   return file;
 }
 
-bool is_event_up_to(const std::string& line, uint64_t last_step) {
+// What an event is to a run that continues behind `last_step`.
+enum class Standing : uint8_t {
+  kNone,    // of a later step, or no event
+  kBefore,  // of a step up to it, perhaps made behind the checkpoint
+  kSeal,    // the checkpoint itself: all before it is part of the run
+  kAfter,   // may stand behind it
+};
+
+Standing standing(const std::string& line, uint64_t last_step) {
   const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!event.is_object()) return false;
+  if (!event.is_object()) return Standing::kNone;
   const auto step = event.find("step");
-  return step != event.end() && step->is_number_unsigned() && step->get<uint64_t>() <= last_step;
+  if (step == event.end() || !step->is_number_unsigned()) return Standing::kNone;
+  if (step->get<uint64_t>() > last_step) return Standing::kNone;
+  const auto text = [&event](const char* key) {
+    const auto field = event.find(key);
+    return field != event.end() && field->is_string() ? field->get<std::string>() : "";
+  };
+  if (text("event") == name(EventKind::kEnd)) return Standing::kAfter;
+  if (text("event") != name(EventKind::kCheckpoint)) return Standing::kBefore;
+  const bool last = text("which") == "last" && step->get<uint64_t>() == last_step;
+  return last ? Standing::kSeal : Standing::kAfter;
 }
 
-// The end of the last complete event of a step <= last_step.
+// The end of the last complete event that belongs to the checkpoint of last_step. Of its step there
+// may be others behind it, as of a ceiling that moved before the process was killed: the run that
+// goes on makes them again.
 uint64_t bytes_to_keep(std::istream& file, uint64_t last_step) {
   uint64_t end = 0, keep = 0;
+  bool sealed = false, cut = false;
   // getline meets the end of the file only in a line without an end.
   for (std::string line; std::getline(file, line) && !file.eof();) {
     end += line.size() + 1;
-    if (is_event_up_to(line, last_step)) keep = end;
+    const Standing here = standing(line, last_step);
+    sealed |= here == Standing::kSeal;
+    cut = sealed && (cut || here == Standing::kBefore) && here != Standing::kSeal;
+    if (here != Standing::kNone && !cut) keep = end;
   }
   return keep;
 }

@@ -99,6 +99,23 @@ TEST(JsonlWriter, ResumeKeepsAllEventsOfTheStep) {
   EXPECT_EQ(read(folder.file()), kept);
 }
 
+// As curvature that was measured, or a ceiling that moved, behind the checkpoint of a killed run.
+TEST(JsonlWriter, ResumeDropsWhatWillBeMadeAgain) {
+  const auto line = [](EventKind kind, uint64_t step, Fields fields = {}) {
+    return to_json({.kind = kind, .step = step, .fields = std::move(fields)}) + "\n";
+  };
+  const auto saved = [&line](const char* which) {
+    return line(EventKind::kCheckpoint, 4, Fields{{"which", which}});
+  };
+  const Folder folder;
+  const std::string again = line(EventKind::kControl, 4);
+  const std::string kept =
+      line_of(4) + saved("last") + again + saved("last") + saved("best") + line(EventKind::kEnd, 4);
+  write_text(folder.file(), kept + again + saved("best") + line_of(5));
+  ASSERT_TRUE(JsonlWriter::resume(folder.file(), 4));
+  EXPECT_EQ(read(folder.file()), kept);
+}
+
 TEST(JsonlWriter, ResumeOfAMissingFileStartsOne) {
   const Folder folder;
   JsonlWriter writer = JsonlWriter::resume(folder.file(), 4).value();
