@@ -27,6 +27,12 @@ constexpr KnownSet kKnownSets[] = {{"fashion-mnist", 28, 1, 10},
                                    {"cifar10", 32, 3, 10},
                                    {"cifar100", 32, 3, 100}};
 
+const KnownSet* known_set(std::string_view data) {
+  const auto* const found =
+      std::ranges::find(kKnownSets, data.substr(0, data.find(':')), &KnownSet::name);
+  return found == std::end(kKnownSets) ? nullptr : found;
+}
+
 Result<InputSize> synthetic_size(const Config& config, std::string_view argument) {
   TRI_ASSIGN(const data::Parts parts,
              data::open_synthetic({std::string(argument), config.pixels.value_or(0)}));
@@ -45,6 +51,11 @@ Config without_data(const ResolvedConfig& resolved) {
   return config;
 }
 
+tensor::Shape stored_shape(const Config& config, const tensor::Shape& input) {
+  const KnownSet* const known = known_set(config.data);
+  return known == nullptr ? input : tensor::Shape{known->pixels, known->pixels, known->channels};
+}
+
 Result<InputSize> input_size(const Config& config) {
   const std::string_view spec = config.data;
   const std::string_view set = spec.substr(0, spec.find(':'));
@@ -52,8 +63,7 @@ Result<InputSize> input_size(const Config& config) {
   if (set == "synthetic") {
     const std::string_view argument = set.size() < spec.size() ? spec.substr(set.size() + 1) : "10";
     TRI_ASSIGN(size, synthetic_size(config, argument));
-  } else if (const auto* known = std::ranges::find(kKnownSets, set, &KnownSet::name);
-             known != std::end(kKnownSets)) {
+  } else if (const KnownSet* const known = known_set(spec)) {
     size = {{known->pixels, known->pixels, known->channels}, known->classes};
   } else if (!config.pixels || !config.classes) {
     return unexpected(ErrorCode::kInvalid,

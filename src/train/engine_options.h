@@ -28,6 +28,9 @@ Config without_data(const ResolvedConfig& resolved);
 // only the files would tell.
 Result<InputSize> input_size(const Config& config);
 
+// Of an image that waits to be read: files of known sets have their own size, whatever --pixels.
+tensor::Shape stored_shape(const Config& config, const tensor::Shape& input);
+
 Result<std::shared_ptr<const nn::Model>> model_of(const Config& config, const InputSize& input);
 Result<std::shared_ptr<const nn::Model>> model_of(const Config& config);
 

@@ -89,7 +89,8 @@ Result<void> read_batch(const BatchFile& file, int64_t classes, const exec::Batc
 Result<int64_t> classes_of(const Config& config, const tensor::Shape& image) {
   if (config.classes) return *config.classes;
   TRI_ASSIGN(const auto model, train::model_of(config, {image, 1}));
-  TRI_ASSIGN(const SafetensorsReader reader, SafetensorsReader::open(config.init));
+  TRI_ASSIGN(const std::string weights, train::model_file_of(config.init));
+  TRI_ASSIGN(const SafetensorsReader reader, SafetensorsReader::open(weights));
   for (const nn::Node& node : model->nodes) {
     if (node.layer != model->layers - 1 || node.weight < 0) continue;
     const std::string& name = model->parameters[static_cast<size_t>(node.weight)].name;

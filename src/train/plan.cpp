@@ -68,7 +68,8 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
   // Now, as a run would hold it: the search below leaves traces on the heap.
   TRI_ASSIGN(uint64_t base, train::process_base_bytes(options.step.threads));
   base += train::pieces_bytes(engine->parameters()) + train::decode_bytes(config.data, ceiling);
-  const auto image_bytes = static_cast<uint64_t>(model->input_shape().elements());
+  const auto image_bytes =
+      static_cast<uint64_t>(train::stored_shape(config, model->input_shape()).elements());
   const train::Besides besides{base, [image_bytes](int64_t samples) {
                                  return static_cast<uint64_t>(samples) * image_bytes;
                                }};

@@ -31,6 +31,7 @@ void take(Recorded& recorded, const Json& event) {
   if (event.at("event") != "control") return;
   recorded.records.push_back({event.at("urgent").get<bool>(), read_signals(event.at("signals"))});
   for (const Json& change : event.at("changes")) {
+    if (change.at("what") == "ceiling") continue;  // came from outside, and stands in the signals
     const auto text = [&](const char* key) { return change.at(key).get<std::string>(); };
     recorded.changes.push_back(
         {event.at("step").get<uint64_t>(), text("what"), text("from"), text("to"), text("reason")});
@@ -87,7 +88,7 @@ Result<Replay> replay_run(const std::string& directory, const Settings& changes)
   const control::Governor governor = make_governor(config, *model, recorded.epoch_samples);
   TRI_ASSIGN(const uint64_t ceiling, ceiling_bytes(config.memory, memory::Probes()));
   data::SourceInfo images;
-  images.shape = card.image;
+  images.shape = stored_shape(config, card.image);
   const StepPricing pricing(
       config, *engine,
       {state.base_bytes + pieces_bytes(engine->parameters()) + decode_bytes(config.data, ceiling),

@@ -363,7 +363,8 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
   if (other_ceiling) {
     TRI_ASSIGN(opening, fit_at_start(made, state));
   }
-  TRI_TRY(check_ceiling(made, state.ceiling_bytes));
+  // Other programs may have pressed it lower than the run can go; it went on with a warning.
+  TRI_TRY(check_ceiling(made, std::max(state.ceiling_bytes, state.asked_bytes)));
   TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
   TRI_TRY(load_snapshot(run.last(), *made.engine));
   std::vector<std::string> warnings;

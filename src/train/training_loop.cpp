@@ -98,6 +98,7 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
 }
 
 Result<LoopEnd> TrainingLoop::drive() {
+  if (epoch_is_over()) TRI_TRY(end_epoch());  // the one that an error left unjudged
   while (!finished()) {
     if (const int signal = interrupt_signal(); signal != 0) {
       TRI_TRY(save(false));
@@ -236,7 +237,7 @@ void TrainingLoop::note_loss(const exec::StepReport& report) {
                {"batch", state_.control.batch},
                {"loss_scale", state_.control.loss.scale},
                {"skipped_steps", state_.control.loss.skipped},
-               {"engine_peak_bytes", parts_.engine.measured_peak_bytes()},
+               {"engine_peak_bytes", engine_peak()},
                {"process_plan_bytes", parts_.pricing.bytes_now()},
                {"rss_bytes", memory::Probes().resident().bytes.value_or(0)},
                {"ceiling_bytes", state_.ceiling_bytes},
@@ -259,23 +260,35 @@ Result<void> TrainingLoop::steer(const exec::StepReport& report) {
   return {};
 }
 
-Result<void> TrainingLoop::end_epoch() {
+// By the part held out, or where there is none by the test set.
+Result<TrainingLoop::Verdict> TrainingLoop::judge() {
   const EvaluationRooms rooms{parts_.engine, parts_.pool, free_ring()};
   const data::Dataset& set = parts_.dataset;
-  const base::Stopwatch spent;
   TRI_ASSIGN(const Judgement judged, evaluate(rooms, set.validation ? set.validation : set.test,
                                               state_.card.normalisation));
-  std::optional<Judgement> tested = judged;
+  Verdict verdict{judged, judged, false};
   if (set.validation && set.test) {
-    TRI_ASSIGN(tested, evaluate(rooms, set.test, state_.card.normalisation));
+    TRI_ASSIGN(verdict.tested, evaluate(rooms, set.test, state_.card.normalisation));
   }
+  verdict.best = !state_.best_judged || judged.accuracy > *state_.best_judged;
+  if (verdict.best) {
+    state_.best_judged = judged.accuracy;
+    state_.best_test_accuracy = verdict.tested.accuracy;
+  }
+  state_.test_accuracy = verdict.tested.accuracy;
+  return verdict;
+}
+
+Result<void> TrainingLoop::end_epoch() {
+  const base::Stopwatch spent;
+  TRI_ASSIGN(const Verdict verdict, judge());
   const double evaluation_seconds = spent.seconds();
 
+  midway_ = true;  // between two epochs
   const auto counted = static_cast<double>(state_.counted);
   const double accuracy = state_.counted > 0 ? static_cast<double>(state_.correct) / counted : 0;
   state_.epochs = static_cast<int64_t>(state_.samples / epoch_samples_);
   state_.train_loss = state_.counted > 0 ? std::optional(state_.loss_sum / counted) : std::nullopt;
-  state_.test_accuracy = tested->accuracy;
   std::optional<double> epoch_seconds;  // none: every step was lost
   if (state_.counted > 0) {
     state_.images_per_second = counted / state_.train_seconds;
@@ -286,27 +299,23 @@ Result<void> TrainingLoop::end_epoch() {
       state_.epoch_seconds.erase(state_.epoch_seconds.begin());
     }
   }
-  const bool best = !state_.best_judged || judged.accuracy > *state_.best_judged;
-  state_.epochs_since_best = best ? 0 : state_.epochs_since_best + 1;
-  if (best) {
-    state_.best_judged = judged.accuracy;
-    state_.best_test_accuracy = tested->accuracy;
-  }
+  state_.epochs_since_best = verdict.best ? 0 : state_.epochs_since_best + 1;
 
   Fields fields{{"epoch", state_.epochs},
                 {"train_accuracy", accuracy},
-                {"test_accuracy", tested->accuracy},
-                {"test_loss", tested->loss},
+                {"test_accuracy", verdict.tested.accuracy},
+                {"test_loss", verdict.tested.loss},
                 {"lr", rate_},
                 {"data_seconds", epoch_data_.waiting + epoch_data_.finishing},
                 {"data_wait_seconds", epoch_data_.waiting},
                 {"evaluation_seconds", evaluation_seconds},
-                {"best", best}};
+                {"best", verdict.best}};
   fields.add(fields_of("epoch_seconds", epoch_seconds));
   fields.add(fields_of("images_per_second", state_.images_per_second));
   fields.add(fields_of("train_loss", state_.train_loss));
-  if (set.validation) {
-    fields.add(Fields{{"val_accuracy", judged.accuracy}, {"val_loss", judged.loss}});
+  if (parts_.dataset.validation) {
+    fields.add(
+        Fields{{"val_accuracy", verdict.judged.accuracy}, {"val_loss", verdict.judged.loss}});
   }
   TRI_TRY(write(EventKind::kEpoch, std::move(fields)));
   PanelState shown = panel_state();
@@ -319,9 +328,10 @@ Result<void> TrainingLoop::end_epoch() {
   state_.counted = 0;
   state_.train_seconds = 0;
   epoch_data_ = {};
+  midway_ = false;
   TRI_TRY(report_skipped());
   TRI_TRY(write_summary(parts_.directory.summary(), summary(Status::kRunning)));
-  if (best) TRI_TRY(save(true));
+  if (verdict.best) TRI_TRY(save(true));
   return {};
 }
 
@@ -355,17 +365,10 @@ Result<LoopEnd> TrainingLoop::finish() {
   if (saved_step_ != state_.step) TRI_TRY(save(false));
   if (state_.counted > 0) {
     // Ended within an epoch: the summary gets its accuracy, the state stays that of the stream.
-    const data::Dataset& set = parts_.dataset;
-    TRI_ASSIGN(const Judgement tested,
-               evaluate({parts_.engine, parts_.pool, free_ring()},
-                        set.test ? set.test : set.validation, state_.card.normalisation));
+    TRI_ASSIGN(const Verdict verdict, judge());
     const auto counted = static_cast<double>(state_.counted);
-    state_.test_accuracy = tested.accuracy;
     state_.train_loss = state_.loss_sum / counted;
-    if (state_.best_test_accuracy.value_or(-1) < tested.accuracy) {
-      state_.best_test_accuracy = tested.accuracy;
-      TRI_TRY(save(true));
-    }
+    if (verdict.best) TRI_TRY(save(true));
     if (state_.epoch_seconds.empty()) state_.images_per_second = counted / state_.train_seconds;
   }
   return stop(Status::kDone, std::nullopt);

@@ -61,6 +61,10 @@ class TrainingLoop {
   Result<void> warn(const std::string& text);
 
  private:
+  struct Verdict {
+    Judgement judged, tested;
+    bool best;  // of the run so far
+  };
   Result<LoopEnd> drive();
   bool finished() const;
   bool epoch_is_over() const;
@@ -71,6 +75,7 @@ class TrainingLoop {
   std::span<std::byte> free_ring();  // ends what uses it
   void begin_loading();
   void note_loss(const exec::StepReport& report);
+  Result<Verdict> judge();
   Result<void> end_epoch();
   Result<void> save(bool best);
   Result<void> save_if_due();
@@ -108,7 +113,8 @@ class TrainingLoop {
   // Spent on data by this process: in the last step, and in all since the last evaluation.
   data::LoaderSeconds step_data_, epoch_data_;
   double rate_ = 0;
-  bool midway_ = false;  // within a step: weights, statistics and state do not agree
+  // Within a step, or between two epochs: weights, statistics and state do not agree.
+  bool midway_ = false;
   std::vector<metrics::Event> deferred_;
   uint64_t steps_here_ = 0;  // of this process
   std::optional<double> last_loss_;
