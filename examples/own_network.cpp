@@ -68,5 +68,6 @@ int main(int argc, char** argv) {
   const tri::Result<tri::TrainOutcome> trained = tri::run_training(*config, {STDERR_FILENO});
   if (!trained) return fail(trained.error());
   std::printf("%s\n", trained->summary.c_str());
+  if (trained->stopped) return fail(*trained->stopped);
   return 0;
 }

@@ -150,6 +150,15 @@ Result<void> replay(const ExperimentCommand& command) {
 
 Result<void> work(ExperimentCommand& command) {
   experiment::Options& options = command.options;
+  if (!command.shared.file.empty()) {
+    return invalid(
+        fmt::format("an experiment reads no --config {}; give --set key=value, or a grid "
+                    "file with [set]",
+                    command.shared.file));
+  }
+  if (!command.shared.seed.empty() && options.seeds.empty()) {
+    options.seeds = {std::stoll(command.shared.seed)};  // a whole number, as was checked
+  }
   options.quiet = command.shared.quiet;
   options.threads = command.shared.threads;
   if (command.epochs > 0) options.epochs = command.epochs;

@@ -64,7 +64,8 @@ Result<std::vector<std::pair<std::string, std::string>>> ConfigFlags::changes(
                     with, file_.empty() ? "--print-config" : "--config " + file_));
   }
   std::vector<std::pair<std::string, std::string>> settings;
-  for (const std::string_view key : {"threads", "memory", "max-steps", "save-every"}) {
+  // Not the ceiling: what the run was given, or was told by `set`, is stronger than a default.
+  for (const std::string_view key : {"threads", "max-steps", "save-every"}) {
     const std::string name = environment_name(key);
     if (const char* const text = std::getenv(name.c_str())) settings.emplace_back(key, text);
   }

@@ -182,6 +182,9 @@ Grid adjusted(Grid grid, const Options& options) {
   if (options.epochs) grid.epochs = *options.epochs;
   if (options.subset) grid.subset = options.subset;
   if (!options.seeds.empty()) grid.seeds = options.seeds;
+  for (Row& row : grid.rows) {
+    row.settings.insert(row.settings.end(), options.settings.begin(), options.settings.end());
+  }
   return grid;
 }
 

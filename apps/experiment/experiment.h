@@ -24,7 +24,7 @@ struct Options {
   bool quiet = false;
 };
 
-// The grid with what the options change.
+// The grid with what the options change. What takes a grid takes one like this.
 Grid adjusted(Grid grid, const Options& options);
 
 // The commands of what is not done yet, as a user would type them. Runs nothing.

@@ -90,11 +90,27 @@ Json result(const Grid& grid, const Row& row, int64_t seed, double accuracy, dou
   return {{"block", row.block},
           {"row", row.label},
           {"seed", seed},
-          {"training", training_of(grid)},
+          {"training", training_of(grid, row)},
           {"status", "done"},
           {"test_accuracy", accuracy},
           {"engine_peak_bytes", peak},
           {"epoch_seconds", 2.0}};
+}
+
+TEST(Training, IsTheSameWhereverPublishedDataLie) {
+  Grid grid = *published_grid("table1", kData);
+  Row row = grid.rows[0];
+  const Json before = training_of(grid, row);
+  row.settings.emplace_back("data", "cifar10:/elsewhere");
+  row.settings.emplace_back("threads", "7");
+  EXPECT_EQ(training_of(grid, row), before);
+  row.settings.emplace_back("data", "folder:/a");
+  const Json folder = training_of(grid, row);
+  EXPECT_NE(folder, before);
+  row.settings.emplace_back("data", "folder:/b");
+  EXPECT_NE(training_of(grid, row), folder);
+  row.settings.emplace_back("memory", "1GiB");
+  EXPECT_NE(training_of(grid, row), folder);
 }
 
 TEST_F(Folder, ATableShowsWhatAnotherProcessAdded) {
@@ -121,12 +137,15 @@ TEST_F(Folder, ResultsSurviveAndTheLastOfARunCounts) {
   Grid longer = grid;
   longer.epochs = 99;
   ASSERT_TRUE(results.add(result(longer, grid.rows[0], 2, 0.9, 1)));
+  Row slower = grid.rows[0];
+  slower.settings.emplace_back("lr", "0.001");
+  ASSERT_TRUE(results.add(result(grid, slower, 3, 0.9, 1)));
   std::ofstream(results.jsonl_path(), std::ios::app) << "{\"torn";
 
   const Results again = Results::read(folder_, grid);
   EXPECT_THAT(again.values(grid.rows[0], "test_accuracy"), testing::ElementsAre(0.5, 0.7));
   std::ifstream file(again.jsonl_path());
-  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(file), {}, '\n'), 5);
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(file), {}, '\n'), 6);
   const std::string table = markdown(grid, again);
   EXPECT_THAT(table, HasSubstr("| standard | 2 | 60.00 +- 14.14 | 2.0 +- 0.0 | 200.0 +- 0.0 |"));
   EXPECT_THAT(table, HasSubstr("45.0 %"));  // 90 of 200 MB

@@ -43,6 +43,9 @@ struct Grid {
 // "CIFAR-10, resnet18" and "+ dynamic batch" -> "cifar-10-resnet18-dynamic-batch".
 std::string slug(std::string_view text);
 
+// Of a value of --data: a published set is the same wherever its files lie.
+std::string data_identity(const std::string& data);
+
 // The papers' tables and `tune`, by name; nothing for another name. `data` is the value of --data
 // for a data set's name.
 struct DataSpecs {

@@ -12,9 +12,10 @@ namespace {
 // Number `index` of all combinations; the last axis turns fastest.
 Row combined(Row row, const std::vector<GridFile::Axis>& axes, size_t index) {
   Settings chosen;
-  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    chosen.insert(chosen.begin(), {axis->key, axis->values[index % axis->values.size()]});
-    index /= axis->values.size();
+  for (size_t i = axes.size(); i-- > 0;) {
+    const GridFile::Axis& axis = axes[i];
+    chosen.insert(chosen.begin(), {axis.key, axis.values[index % axis.values.size()]});
+    index /= axis.values.size();
   }
   for (const auto& [key, text] : chosen) {
     row.label += fmt::format("{}{} {}", row.label.empty() ? "" : ", ", key, text);

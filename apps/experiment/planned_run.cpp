@@ -22,15 +22,21 @@ Result<ResolvedConfig> resolve(const Settings& settings) {
   return builder.resolve();
 }
 
-// What may differ between two parts of one run.
-Config comparable(Config config) {
-  config.memory = "auto";
+bool has(const Settings& settings, std::string_view key) {
+  return std::ranges::any_of(settings, [key](const auto& one) { return one.first == key; });
+}
+
+bool computes_ceiling(const PlannedRun& run) {
+  return run.row->engine_share > 0 && !has(run.settings, "memory");
+}
+
+// Without what may differ between two parts of one run.
+Config comparable(const PlannedRun& run, Config config) {
+  if (computes_ceiling(run)) config.memory = "auto";
   config.threads.reset();
   config.out.clear();
   config.save_every = {};
-  if (!config.data.starts_with("synthetic")) {
-    config.data = config.data.substr(0, config.data.find(':'));
-  }
+  config.data = data_identity(config.data);
   return config;
 }
 
@@ -61,7 +67,7 @@ Json last_event(const std::string& metrics, std::string_view kind) {
 // row's process holds besides.
 Result<std::string> ceiling_of(const PlannedRun& run, const Grid& grid, const Options& options) {
   Settings first = std::ranges::find(grid.rows, run.row->block, &Row::block)->settings;
-  first.insert(first.end(), options.settings.begin(), options.settings.end());
+  if (options.threads > 0) first.emplace_back("threads", fmt::format("{}", options.threads));
   TRI_ASSIGN(const ResolvedConfig resolved, resolve(first));
   TRI_ASSIGN(const MemoryPlan plan, plan_memory(resolved));
   const double engine = run.row->engine_share * static_cast<double>(plan.engine_peak_bytes);
@@ -96,7 +102,6 @@ std::vector<PlannedRun> planned_runs(const Grid& grid, const Options& options) {
       if (name.find(options.only) == std::string::npos) continue;
       PlannedRun run{&row, seed, fmt::format("{}-{}", name, seed), "", row.settings};
       run.directory = fmt::format("{}/{}/{}", options.runs, grid.name, run.name);
-      run.settings.insert(run.settings.end(), options.settings.begin(), options.settings.end());
       run.settings.emplace_back("seed", fmt::format("{}", seed));
       if (!row.step_only) {
         run.settings.emplace_back("epochs", fmt::format("{}", grid.epochs));
@@ -116,7 +121,7 @@ Result<Progress> progress_of(const PlannedRun& run) {
   TRI_TRY(saved.read_file(config));
   TRI_ASSIGN(const ResolvedConfig before, saved.resolve());
   TRI_ASSIGN(const ResolvedConfig wanted, resolve(run.settings));
-  if (comparable(before.config) != comparable(wanted.config)) {
+  if (comparable(run, before.config) != comparable(run, wanted.config)) {
     return unexpected(ErrorCode::kInvalid,
                       fmt::format("'{}' is a run with other options; give another --runs, or "
                                   "remove it",
@@ -139,7 +144,7 @@ Result<std::vector<std::string>> arguments_of(const PlannedRun& run, const Grid&
   } else {
     arguments = {"train", "--json"};
     Settings settings = run.settings;
-    if (run.row->engine_share > 0) {
+    if (computes_ceiling(run)) {
       TRI_ASSIGN(std::string memory, ceiling_of(run, grid, options));
       settings.emplace_back("memory", std::move(memory));
     }
@@ -158,7 +163,7 @@ Json result_of(const PlannedRun& run, const Grid& grid, const std::string& outpu
                  {"block", run.row->block},
                  {"row", run.row->label},
                  {"seed", run.seed},
-                 {"training", training_of(grid)}};
+                 {"training", training_of(grid, *run.row)}};
   if (run.row->step_only) {
     const Json bench = Json::parse(output, nullptr, /*allow_exceptions=*/false);
     const bool timed = bench.is_object() && bench.contains("images_per_second");

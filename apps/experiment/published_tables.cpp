@@ -196,6 +196,11 @@ std::string slug(std::string_view text) {
   return made;
 }
 
+std::string data_identity(const std::string& data) {
+  const bool anyones = data.starts_with("folder:") || data.starts_with("synthetic");
+  return anyones ? data : data.substr(0, data.find(':'));
+}
+
 std::vector<std::string_view> published_names() {
   return {"table1", "table2", "optimizers", "assignments"};
 }

@@ -122,8 +122,17 @@ Spread spread_of(const std::vector<double>& values) {
   return spread;
 }
 
-Json training_of(const Grid& grid) {
-  return {{"epochs", grid.epochs}, {"train_count", grid.subset ? Json(*grid.subset) : Json()}};
+Json training_of(const Grid& grid, const Row& row) {
+  std::map<std::string, std::string> settings;  // in the order of keys, whoever gave them
+  for (const auto& [key, text] : row.settings) settings[key] = text;
+  for (const char* key : {"threads", "save-every"}) settings.erase(key);
+  if (const auto data = settings.find("data"); data != settings.end()) {
+    data->second = data_identity(data->second);
+  }
+  if (row.engine_share > 0) settings.emplace("memory", fmt::format("share {}", row.engine_share));
+  return {{"epochs", grid.epochs},
+          {"train_count", grid.subset ? Json(*grid.subset) : Json()},
+          {"settings", settings}};
 }
 
 Results Results::read(const std::string& folder, const Grid& grid) {
@@ -134,9 +143,14 @@ Results Results::read(const std::string& folder, const Grid& grid) {
   for (std::string line; std::getline(file, line);) {
     Json result = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     const auto key = key_of(result);
-    if (key && result.value("training", Json()) == training_of(grid)) {
-      results.rows_[*key] = std::move(result);
+    if (!key) continue;
+    const auto row = std::ranges::find_if(grid.rows, [&result](const Row& one) {
+      return result["block"] == one.block && result["row"] == one.label;
+    });
+    if (row == grid.rows.end() || result.value("training", Json()) != training_of(grid, *row)) {
+      continue;
     }
+    results.rows_[*key] = std::move(result);
   }
   return results;
 }

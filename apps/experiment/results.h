@@ -25,7 +25,7 @@ Spread spread_of(const std::vector<double>& values);
 
 class Results {
  public:
-  // Reads what is there; passes over lines that are no result, or of another length of training.
+  // Reads what is there; passes over lines that are no result, or of other settings.
   static Results read(const std::string& folder, const Grid& grid);
 
   std::string jsonl_path() const { return folder_ + "/" + name_ + ".jsonl"; }
@@ -46,8 +46,8 @@ class Results {
   std::map<std::string, Json> rows_;  // by key_of()
 };
 
-// The length of training that results can be compared at: what `result["training"]` must be.
-Json training_of(const Grid& grid);
+// What results of a row must agree in: what `result["training"]` must be.
+Json training_of(const Grid& grid, const Row& row);
 
 // The table of a grid as Markdown.
 std::string markdown(const Grid& grid, const Results& results);

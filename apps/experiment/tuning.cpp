@@ -28,7 +28,9 @@ Settings tuned(const Row& row) {
   Settings found;
   for (const auto& [key, text] : row.settings) {
     for (const std::string_view tuned_key : {"lr", "weight-decay", "tau-low", "tau-high"}) {
-      if (key == tuned_key) found.emplace_back(key, text);
+      if (key != tuned_key) continue;
+      std::erase_if(found, [&key = key](const auto& earlier) { return earlier.first == key; });
+      found.emplace_back(key, text);
     }
   }
   return found;

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 namespace tri::report {
 namespace {
@@ -112,7 +114,11 @@ class Reader {
     if (kind == "epoch") epoch(event);
     if (kind == "warning") keep({log_.last_step, epochs_, "", "", "", text(event, "message")});
     if (kind == "end") log_.end_reason = text(event, "reason");
-    stepping_ = kind == "step" || (stepping_ && kind == "control");
+    stepping_ = kind == "step" || (stepping_ && kind != "start");
+    if (kind == "step") return;
+    for (const char* other : {"curvature_seconds", "save_seconds", "evaluation_seconds"}) {
+      beside_seconds_ += number(event, other).value_or(0);
+    }
   }
 
  private:
@@ -163,8 +169,15 @@ class Reader {
   // "LAYER", "LAYER Y" and the like; the page shows what layers store, Y.
   void change_format(const std::string& target, std::string_view name) {
     const size_t space = target.rfind(' ');
-    if (space == std::string::npos) return put_format(target, name);
-    if (target.substr(space) == " Y") put_format(target.substr(0, space), name);
+    const bool level = space == std::string::npos;
+    if (!level && target.substr(space) != " Y") return;
+    const std::string layer = target.substr(0, space);
+    // An output that memory made narrow stays so until it is told otherwise, or fp32.
+    if (level && name != "fp32" && narrow_.contains(layer)) return;
+    const bool narrows = !level && name.starts_with("fp8");
+    if (narrows) narrow_.insert(layer);
+    if (!narrows) narrow_.erase(layer);
+    put_format(layer, name);
   }
 
   void put_format(const std::string& layer, std::string_view name) {
@@ -173,9 +186,10 @@ class Reader {
 
   void step(const Json& event) {
     add(log_.step_loss, epochs_, number(event, "loss"));
-    // Between two steps with nothing but training in between.
-    if (stepping_ && seconds_ > before_seconds_ && samples_ > before_samples_) {
-      log_.throughput.add(epochs_, (samples_ - before_samples_) / (seconds_ - before_seconds_));
+    // Of training alone.
+    const double spent = seconds_ - before_seconds_ - std::exchange(beside_seconds_, 0);
+    if (stepping_ && spent > 0 && samples_ > before_samples_) {
+      log_.throughput.add(epochs_, (samples_ - before_samples_) / spent);
     }
     before_seconds_ = seconds_;
     before_samples_ = samples_;
@@ -217,8 +231,13 @@ class Reader {
       const std::string name = text(layer, "name");
       const auto lambda = layer.find("lambda");
       if (lambda != layer.end()) {
-        const Json& top = lambda->is_array() && !lambda->empty() ? lambda->front() : *lambda;
-        if (top.is_number()) log_.curvature.put(name, step_, top.get<float>());
+        // Of the Hessian those of largest magnitude are listed; what counts is the largest.
+        std::optional<float> top;
+        const Json one = Json::array({*lambda});
+        for (const Json& value : lambda->is_array() ? *lambda : one) {
+          if (value.is_number()) top = std::max(top.value_or(value), value.get<float>());
+        }
+        if (top) log_.curvature.put(name, step_, *top);
       }
       if (const auto size = number(layer, "step_size")) {
         log_.step_size.put(name, step_, static_cast<float>(*size));
@@ -257,7 +276,9 @@ class Reader {
   uint64_t step_ = 0;
   double samples_ = 0, seconds_ = 0, epochs_ = 0, epoch_samples_ = 0;
   double before_samples_ = 0, before_seconds_ = 0;
+  double beside_seconds_ = 0;  // since then, for what is not training
   bool stepping_ = false;
+  std::set<std::string> narrow_;  // layers whose outputs have 8 bits
   std::optional<double> peak_;
 };
 

@@ -106,12 +106,21 @@ class Grid(Folder):
         for line in ["epochs = 1 ", "train-count = 64 ", "momentum = 0.8 ", "seed = 5 ",
                      "threads = 1 "]:
             self.assertIn(line, config)
-        self.assertEqual(self.lines("o/rates.jsonl")[0]["training"],
-                         {"epochs": 1, "train_count": 64})
-        # Another length is another table, not a mixture.
-        refused = self.experiment("rates.toml", "--seeds", "5", "--epochs", "2", "--runs", "r",
-                                  "--out", "o", code=2)
-        self.assertIn("other options", refused.stderr)
+        training = self.lines("o/rates.jsonl")[0]["training"]
+        self.assertEqual((training["epochs"], training["train_count"]), (1, 64))
+        self.assertEqual(training["settings"]["momentum"], "0.8")
+        # Another length, ceiling or rate is another table, not a mixture.
+        for other in [["--epochs", "2"], ["--epochs", "1", "--set", "memory=600MiB"]]:
+            refused = self.experiment("rates.toml", "--seeds", "5", *other, "--runs", "r", "--out",
+                                      "o", code=2)
+            self.assertIn("other options", refused.stderr)
+        self.experiment("rates.toml", "--seed", "6", "--epochs", "1", "--subset", "64", "--set",
+                        "momentum=0.7", "--runs", "s", "--out", "o")
+        table = (self.folder / "o/rates.md").read_text()
+        self.assertIn("| plain, lr 0.02 | 1 | ", table)
+        self.assertEqual([line["seed"] for line in self.lines("o/rates.jsonl")], [5, 5, 6, 6])
+        (self.folder / "other.toml").write_text("lr = 0.1\n")
+        self.assertIn("--set", self.experiment("rates.toml", "--config", "other.toml", code=2).stderr)
 
     def test_what_fails_is_said_and_the_others_run(self):
         (self.folder / "rates.toml").write_text(GRID + """
