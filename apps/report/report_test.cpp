@@ -124,6 +124,41 @@ TEST(Formats, OfManySpellings) {
   EXPECT_EQ(kFormatNames[format_index("int3")], "other");
 }
 
+// Training is timed without what was done beside it; a narrow output stays narrow when its layer
+// changes; of signed eigenvalues the largest is shown.
+TEST_F(Run, EventsBetweenStepsAreToldApart) {
+  put("metrics.jsonl",
+      R"({"event":"start","step":0,"samples":0,"seconds":0,"epoch_samples":100,)"
+      R"("precision":{"conv1":"bf16"}})"
+      "\n"
+      R"({"event":"step","step":5,"samples":50,"seconds":1})"
+      "\n"
+      R"({"event":"checkpoint","step":5,"samples":50,"seconds":4,"save_seconds":3})"
+      "\n"
+      R"({"event":"curvature","step":5,"layers":[{"name":"conv1","lambda":[-50,20]}],)"
+      R"("samples":50,"seconds":5,"curvature_seconds":1})"
+      "\n"
+      R"({"event":"control","step":6,"samples":60,"seconds":5.4,"changes":[)"
+      R"({"what":"precision conv1 Y","from":"bf16","to":"fp8-143","reason":"memory"}]})"
+      "\n"
+      R"({"event":"control","step":8,"samples":80,"seconds":6,"changes":[)"
+      R"({"what":"precision conv1","from":"bf16","to":"fp16","reason":"variance"}]})"
+      "\n"
+      R"({"event":"step","step":10,"samples":100,"seconds":7})"
+      "\n"
+      R"({"event":"control","step":12,"samples":120,"seconds":8,"changes":[)"
+      R"({"what":"precision conv1","from":"fp16","to":"fp32","reason":"overflow"}]})"
+      "\n");
+  const RunLog run = read();
+  ASSERT_EQ(run.throughput.points().size(), 1);
+  EXPECT_EQ(run.throughput.points()[0].y, 25);  // 50 samples in 6 - 3 - 1 seconds
+  EXPECT_EQ(run.curvature.at(0, 5), 20);
+  const auto narrow = static_cast<float>(format_index("fp8-143"));
+  EXPECT_EQ(run.precision.at(0, 6), narrow);
+  EXPECT_NE(run.precision.at(0, 8), static_cast<float>(format_index("fp16")));  // no change
+  EXPECT_EQ(run.precision.at(0, 12), static_cast<float>(format_index("fp32")));
+}
+
 TEST_F(Run, EventsBecomeCurves) {
   put("metrics.jsonl",
       R"({"event":"start","step":0,"samples":0,"seconds":0,"epoch_samples":100,"batch":10,)"
