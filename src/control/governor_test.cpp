@@ -1,5 +1,6 @@
 #include "control/governor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
