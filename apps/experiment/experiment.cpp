@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include "experiment/child.h"
 #include "experiment/planned_run.h"
@@ -97,7 +98,15 @@ class Runner {
                                     "shows them",
                                     grid_.name, options_.only));
     }
+    std::map<std::string, const Row*> taken;
     for (const PlannedRun& run : runs_) {
+      const auto [other, is_new] = taken.emplace(run.name, run.row);
+      if (!is_new) {
+        return unexpected(ErrorCode::kInvalid,
+                          fmt::format("rows '{}' and '{}' would share the directory '{}'; give "
+                                      "them names that differ in letters or digits",
+                                      other->second->label, run.row->label, run.directory));
+      }
       TRI_ASSIGN(Progress progress, progress_of(run));
       if (run.row->step_only && is_recorded(run)) progress = Progress::kDone;
       progress_.push_back(progress);

@@ -29,26 +29,10 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-std::string parent_of(const std::string& path) {
-  const fs::path parent = fs::path(path).parent_path();
-  return parent.empty() ? "." : parent.string();
-}
-
 // "runs/a/last/" and "runs/a/last" are one checkpoint.
 std::string without_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
-}
-
-Result<void> sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return refused("open", path, errno);
-  const bool synced = ::fsync(fd) == 0;
-  const int error = errno;
-  ::close(fd);
-  // Some file systems cannot sync a directory and say so with EINVAL; there is nothing to add.
-  if (!synced && error != EINVAL) return refused("sync", path, error);
-  return {};
 }
 
 Result<void> rename_to(const std::string& from, const std::string& to) {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -44,6 +45,22 @@ Unexpected refused(const char* verb, const std::string& path, int error) {
   return unexpected(ErrorCode::kFailed,
                     fmt::format("cannot {} '{}': {}{}", verb, path,
                                 std::generic_category().message(error), advice(error)));
+}
+
+std::string parent_of(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+Result<void> sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return refused("open", path, errno);
+  const bool synced = ::fsync(fd) == 0;
+  const int error = errno;
+  ::close(fd);
+  // Some file systems cannot sync a directory and say so with EINVAL; there is nothing to add.
+  if (!synced && error != EINVAL) return refused("sync", path, error);
+  return {};
 }
 
 Result<File> File::create(std::string path) {

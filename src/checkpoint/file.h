@@ -41,4 +41,9 @@ class File {
 // "cannot VERB 'PATH': REASON", with advice where the reason has one; takes errno.
 Unexpected refused(const char* verb, const std::string& path, int error);
 
+std::string parent_of(const std::string& path);  // "." where it names none
+
+// So that names in it outlive a power cut.
+Result<void> sync_directory(const std::string& path);
+
 }  // namespace tri::checkpoint

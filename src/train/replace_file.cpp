@@ -32,7 +32,7 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
     done = refused("replace", path, errno);
   }
   if (!done) ::unlink(temporary.c_str());
-  return done;
+  return done ? checkpoint::sync_directory(checkpoint::parent_of(path)) : done;
 }
 
 Result<std::string> read_small_file(const std::string& path) {

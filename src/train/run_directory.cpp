@@ -30,6 +30,7 @@ Result<void> make_directories(const std::string& path) {
 Result<RunDirectory> prepare(const std::string& path) {
   const std::string checkpoints = path + "/checkpoints";
   TRI_TRY(make_directories(checkpoints));
+  TRI_TRY(checkpoint::sync_directory(checkpoint::parent_of(path)));
   for (const std::string& folder : {path, checkpoints}) {
     if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
       return refused("write to", folder, errno);

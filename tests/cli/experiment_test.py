@@ -122,6 +122,14 @@ class Grid(Folder):
         (self.folder / "other.toml").write_text("lr = 0.1\n")
         self.assertIn("--set", self.experiment("rates.toml", "--config", "other.toml", code=2).stderr)
 
+    def test_rows_that_would_share_a_directory_are_refused(self):
+        (self.folder / "rates.toml").write_text(GRID + """
+[[run]]
+name = "Plain"
+""")
+        self.assertIn("'plain, lr 0.02' and 'Plain, lr 0.02'",
+                      self.experiment("rates.toml", "--dry-run", code=2).stderr)
+
     def test_what_fails_is_said_and_the_others_run(self):
         (self.folder / "rates.toml").write_text(GRID + """
 [[run]]
