@@ -156,9 +156,6 @@ Result<void> work(ExperimentCommand& command) {
                     "file with [set]",
                     command.shared.file));
   }
-  if (!command.shared.seed.empty() && options.seeds.empty()) {
-    options.seeds = {std::stoll(command.shared.seed)};  // a whole number, as was checked
-  }
   options.quiet = command.shared.quiet;
   options.threads = command.shared.threads;
   if (command.epochs > 0) options.epochs = command.epochs;
@@ -189,7 +186,7 @@ Command experiment_command(CLI::App& program, const SharedOptions& shared) {
       ->check(CLI::Range(1, 1000000));
   parser->add_option("--subset", command->subset, "Training images of every run (default: all)")
       ->check(CLI::Range(1, 1000000000));
-  parser->add_option("--seeds", options.seeds, "Seeds, apart by commas")
+  parser->add_option("--seeds,--seed", options.seeds, "Seeds, apart by commas")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
   parser->add_option("--only", options.only, "Only rows whose name holds this, such as resnet-18");

@@ -233,8 +233,8 @@ class Reader {
       if (lambda != layer.end()) {
         // Of the Hessian those of largest magnitude are listed; what counts is the largest.
         std::optional<float> top;
-        const Json one = Json::array({*lambda});
-        for (const Json& value : lambda->is_array() ? *lambda : one) {
+        const Json values = lambda->is_array() ? *lambda : Json::array({*lambda});
+        for (const Json& value : values) {
           if (value.is_number()) top = std::max(top.value_or(value), value.get<float>());
         }
         if (top) log_.curvature.put(name, step_, *top);
