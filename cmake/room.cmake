@@ -37,6 +37,7 @@ function(tri_room name)
     add_executable(${name}_benches EXCLUDE_FROM_ALL ${benches})
     add_dependencies(benches ${name}_benches)
     target_link_libraries(${name}_benches PRIVATE tri_${name} benchmark::benchmark_main)
+    target_compile_options(${name}_benches PRIVATE ${TRI_KERNEL_OPTIONS})  # some have loops of their own
     set_target_properties(${name}_benches PROPERTIES UNITY_BUILD OFF)  # few, each for itself
   endif()
   if(TRI_FUZZERS)

@@ -168,6 +168,12 @@ HWY_INLINE void close_weights_as(const ParamStorage& storage, size_t at, size_t 
   const Lanes32 d;
   if constexpr (F == WeightForm::kBf16Stochastic) {
     store_bf16_stochastic(d, run, n, keys.weights, storage.main, at);
+  } else if constexpr (kIsSplit<F>) {
+    static_assert(kBlock % (2 * hn::MaxLanes(d)) == 0);
+    for (size_t i = 0; i < n; i += 2 * hn::Lanes(d)) {
+      sv::split_store_two<kScheme<F>>(d, hn::Load(d, run + i), hn::Load(d, run + i + hn::Lanes(d)),
+                                      high_part(storage), low_part<F>(storage), at + i);
+    }
   } else if constexpr (F != WeightForm::kF32) {
     for (size_t i = 0; i < n; i += hn::Lanes(d)) {
       store_weights<F>(d, hn::Load(d, run + i), storage, at + i);

@@ -1,7 +1,9 @@
 // split-inl.h, state8-inl.h and random-inl.h: the same bits as their scalar references, on every
 // runnable target.
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "numeric/noise.h"
 #include "numeric/split.h"
@@ -25,7 +27,13 @@ void split_as(const float* src, uint16_t* high, void* low_base, float* back, siz
   const size_t lanes = hn::Lanes(df);
   auto* low = static_cast<Extra<S>*>(low_base);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    split_store_two<S>(df, hn::LoadU(df, src + i), hn::LoadU(df, src + i + lanes), high, low, i);
+    hn::StoreU(merge_load<S>(df, high, low, i), df, back + i);
+    hn::StoreU(merge_load<S>(df, high, low, i + lanes), df, back + i + lanes);
+  }
+  // The same again, one by one, over the second half.
+  for (i = i / 2 / lanes * lanes; i + lanes <= n; i += lanes) {
     split_store<S>(df, hn::LoadU(df, src + i), high, low, i);
     hn::StoreU(merge_load<S>(df, high, low, i), df, back + i);
   }
@@ -47,26 +55,23 @@ void split_any(SplitScheme scheme, const float* src, uint16_t* high, void* low, 
   }
 }
 
-uint16_t first_moment_group(const float* src, int8_t* codes, float* back) {
+void first_moments(const float* src, size_t groups, int8_t* codes, uint16_t* scales, float* back) {
   const hn::ScalableTag<float> df;
-  uint16_t scale;
-  store_first_moments(df, src, 1, codes, &scale);
-  for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
-    hn::StoreU(load_first_moment(df, codes, scale, i), df, back + i);
+  store_first_moments(df, src, groups, codes, scales);
+  for (size_t i = 0; i < groups * numeric::kStateGroup; i += hn::Lanes(df)) {
+    hn::StoreU(load_first_moment(df, codes, scales[i / numeric::kStateGroup], i), df, back + i);
   }
-  return scale;
 }
 
-uint16_t second_moment_group(const float* src, uint8_t* codes, float* back) {
+void second_moments(const float* src, size_t groups, uint8_t* codes, uint16_t* scales,
+                    float* back) {
   const hn::ScalableTag<float> df;
-  float roots[numeric::kStateGroup];
-  for (size_t i = 0; i < numeric::kStateGroup; ++i) roots[i] = std::sqrt(src[i]);
-  uint16_t scale;
-  store_second_moments(df, roots, 1, codes, &scale);
-  for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
-    hn::StoreU(load_second_moment(df, codes, scale, i), df, back + i);
+  std::vector<float> roots(groups * numeric::kStateGroup);
+  for (size_t i = 0; i < roots.size(); ++i) roots[i] = std::sqrt(src[i]);
+  store_second_moments(df, roots.data(), groups, codes, scales);
+  for (size_t i = 0; i < roots.size(); i += hn::Lanes(df)) {
+    hn::StoreU(load_second_moment(df, codes, scales[i / numeric::kStateGroup], i), df, back + i);
   }
-  return scale;
 }
 
 // n is a multiple of every vector length.
@@ -85,9 +90,7 @@ HWY_AFTER_NAMESPACE();
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cmath>
 #include <limits>
-#include <vector>
 
 #include "numeric/state8.h"
 #include "simd/target_fixture.h"
@@ -95,8 +98,8 @@ HWY_AFTER_NAMESPACE();
 namespace tri::simd {
 
 HWY_EXPORT(split_any);
-HWY_EXPORT(first_moment_group);
-HWY_EXPORT(second_moment_group);
+HWY_EXPORT(first_moments);
+HWY_EXPORT(second_moments);
 HWY_EXPORT(fill_noise);
 
 namespace {
@@ -146,56 +149,65 @@ TEST_P(CodecTest, SplitsAsTheReference) {
 }
 
 // Groups over the whole range of scales, with zeros, and the last ones with inf and NaN.
-std::vector<std::vector<float>> groups() {
-  std::vector<std::vector<float>> out;
+std::vector<float> groups() {
+  constexpr size_t kN = numeric::kStateGroup;
+  std::vector<float> out;
   const numeric::NoiseKey key = numeric::noise_key(1, 2, 3);
-  uint32_t index = 0;
   for (int exponent = -149; exponent < 128; ++exponent) {
-    std::vector<float> group(numeric::kStateGroup);
-    for (float& x : group) {
-      const auto random = static_cast<int32_t>(numeric::noise(key, index++));
+    for (size_t i = 0; i < kN; ++i) {
+      const auto index = static_cast<uint32_t>(out.size());
+      const auto random = static_cast<int32_t>(numeric::noise(key, index));
       const float unit = std::ldexp(static_cast<float>(random), -31);
-      x = index % 7 == 0 ? 0.0f : std::ldexp(unit * unit * unit, exponent);
+      out.push_back(index % 7 == 0 ? 0.0f : std::ldexp(unit * unit * unit, exponent));
     }
-    out.push_back(group);
   }
-  out.emplace_back(numeric::kStateGroup, 0.0f);
+  out.insert(out.end(), kN, 0.0f);
   for (const float special :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
         std::numeric_limits<float>::max()}) {
-    out.emplace_back(numeric::kStateGroup, 1.0f);
-    out.back()[17] = special;
+    out.insert(out.end(), kN, 1.0f);
+    out[out.size() - 15] = special;
   }
   return out;
 }
 
+// All groups at once, and every group as the only one.
 template <class CodeType, class Vector, class Encode, class Decode>
 void expect_same_state(const std::vector<float>& src, Vector vector, Encode encode, Decode decode) {
   constexpr size_t kN = numeric::kStateGroup;
-  std::vector<CodeType> codes(kN), want_codes(kN);
-  std::vector<float> back(kN), want_back(kN);
-  const uint16_t scale = vector(src.data(), codes.data(), back.data());
-  ASSERT_EQ(scale, encode(src.data(), kN, want_codes.data()));
-  decode(want_codes.data(), scale, kN, want_back.data());
-  EXPECT_EQ(codes, want_codes);
-  for (size_t i = 0; i < kN; ++i) {
-    if (scale == numeric::kPoisonedScale) {
-      ASSERT_TRUE(std::isnan(back[i]) && std::isnan(want_back[i]));
-    } else {
-      ASSERT_EQ(bits(back[i]), bits(want_back[i])) << src[i];
+  const size_t groups = src.size() / kN;
+  std::vector<CodeType> codes(src.size()), want_codes(kN), alone(kN);
+  std::vector<float> back(src.size()), want_back(kN);
+  std::vector<uint16_t> scales(groups);
+  vector(src.data(), groups, codes.data(), scales.data(), back.data());
+  for (size_t g = 0; g < groups; ++g) {
+    SCOPED_TRACE(g);
+    const uint16_t scale = encode(src.data() + g * kN, kN, want_codes.data());
+    ASSERT_EQ(scales[g], scale);
+    decode(want_codes.data(), scale, kN, want_back.data());
+    for (size_t i = 0; i < kN; ++i) {
+      ASSERT_EQ(codes[g * kN + i], want_codes[i]) << src[g * kN + i];
+      if (scale == numeric::kPoisonedScale) {
+        ASSERT_TRUE(std::isnan(back[g * kN + i]) && std::isnan(want_back[i]));
+      } else {
+        ASSERT_EQ(bits(back[g * kN + i]), bits(want_back[i])) << src[g * kN + i];
+      }
     }
+    uint16_t only;
+    vector(src.data() + g * kN, 1, alone.data(), &only, want_back.data());
+    ASSERT_EQ(only, scale);
+    ASSERT_EQ(alone, want_codes);
   }
 }
 
 TEST_P(CodecTest, StateAsTheReference) {
-  for (const std::vector<float>& group : groups()) {
-    expect_same_state<int8_t>(group, HWY_DYNAMIC_DISPATCH(first_moment_group),
-                              numeric::encode_first_moment, numeric::decode_first_moment);
-    std::vector<float> magnitudes = group;
-    for (float& x : magnitudes) x = std::fabs(x);
-    expect_same_state<uint8_t>(magnitudes, HWY_DYNAMIC_DISPATCH(second_moment_group),
-                               numeric::encode_second_moment, numeric::decode_second_moment);
-  }
+  std::vector<float> all = groups();
+  ASSERT_NE(all.size() / numeric::kStateGroup % 8, 0u) << "the last groups are to be fewer";
+  expect_same_state<int8_t>(all, HWY_DYNAMIC_DISPATCH(first_moments), numeric::encode_first_moment,
+                            numeric::decode_first_moment);
+  for (float& x : all) x = std::fabs(x);
+  expect_same_state<uint8_t>(all, HWY_DYNAMIC_DISPATCH(second_moments),
+                             numeric::encode_second_moment, numeric::decode_second_moment);
 }
 
 TEST_P(CodecTest, NoiseAsTheReference) {

@@ -1,14 +1,14 @@
 // Room: simd. The 8-bit optimizer state of numeric/state8.h in vectors, with the same bits, for
 // whole groups of numeric::kStateGroup values; a short last group goes through a buffer of zeros.
 // Decoding is by vector; encoding must see a whole group for its scale, so it takes groups from
-// memory, several at a time: the scales of all come first, because the way from a group's vectors
-// to its scale is long but can overlap with that of the next.
+// memory, several at a time.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "hwy/highway.h"
 #include "numeric/state8.h"
+#include "simd/pack-inl.h"
 
 // Per-target include guard.
 #if defined(TRI_SIMD_STATE8_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -57,64 +57,128 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> nearest_int(DF df, hn::Vec<DF> x) {
   return hn::Sub(hn::BitCast(di, hn::Add(x, magic)), hn::BitCast(di, magic));
 }
 
-// The scale of each group from src on, by its largest magnitude.
+// Groups whose scales are made together, in the lanes of one or two vectors: the way from a group's
+// vectors through one lane to its scale and inverse would be longer than the rest of its encoding.
+inline constexpr size_t kGroupsTogether = 8;
+
+// The largest magnitudes of kGroupsTogether groups, as bits, in their order; kVectors * Lanes(di).
+template <class DI>
+struct GroupMaxima {
+  static constexpr size_t kVectors = HWY_MAX(1, kGroupsTogether / hn::MaxLanes(DI()));
+  hn::Vec<DI> v[kGroupsTogether];  // the first kVectors of them hold the result
+};
+
+template <class DF, class DI = hn::RebindToSigned<DF>>
+HWY_INLINE GroupMaxima<DI> group_maxima(DF df, const float* HWY_RESTRICT src, size_t groups) {
+  const DI di;
+  GroupMaxima<DI> m;
+  for (size_t g = 0; g < kGroupsTogether; ++g) {
+    m.v[g] = hn::Zero(di);
+    if (g >= groups) continue;
+    for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df)) {
+      const auto x = hn::LoadU(df, src + g * numeric::kStateGroup + i);
+      m.v[g] = hn::Max(m.v[g], hn::BitCast(di, hn::Abs(x)));
+    }
+  }
+  // Each round halves the lanes of a group and puts two vectors into one.
+  size_t vectors = kGroupsTogether;
+  for (size_t lanes = hn::MaxLanes(di); lanes > 1; lanes /= 2) {
+    for (size_t k = 0; k < HWY_MAX(vectors / 2, size_t{1}); ++k) {
+      const auto low = m.v[vectors > 1 ? 2 * k : k], high = m.v[vectors > 1 ? 2 * k + 1 : k];
+      m.v[k] = hn::Max(hn::ConcatEven(di, high, low), hn::ConcatOdd(di, high, low));
+    }
+    vectors = HWY_MAX(vectors / 2, size_t{1});
+  }
+  return m;
+}
+
+// numeric::state_scale() in lanes.
+template <class DI>
+HWY_INLINE hn::Vec<DI> state_scales(DI di, hn::Vec<DI> largest) {
+  const auto up = hn::ShiftRight<16>(hn::Add(largest, hn::Set(di, 0xffff)));
+  const auto bounded = hn::Min(up, hn::Set(di, 0x7f7f));
+  const auto scale = hn::IfThenZeroElse(hn::Lt(largest, hn::Set(di, 0x00800000)), bounded);
+  return hn::IfThenElse(hn::Gt(largest, hn::Set(di, 0x7f7fffff)),
+                        hn::Set(di, numeric::kPoisonedScale), scale);
+}
+
+// Writes the scales of at most kGroupsTogether groups and their inverses, zero where a scale has
+// none. Returns false if one of them is poisoned.
 template <class DF>
-HWY_INLINE void group_scales(DF df, const float* HWY_RESTRICT src, size_t groups,
-                             uint16_t* HWY_RESTRICT scales) {
+HWY_INLINE bool group_scales(DF df, const float* HWY_RESTRICT src, size_t groups,
+                             uint16_t* HWY_RESTRICT scales, float* HWY_RESTRICT inverses) {
   const hn::RebindToSigned<DF> di;
-  for (size_t g = 0; g < groups; ++g, src += numeric::kStateGroup) {
-    auto largest = hn::Zero(di);
-    for (size_t i = 0; i < numeric::kStateGroup; i += hn::Lanes(df))
-      largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(df, src + i))));
-    scales[g] =
-        numeric::state_scale(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest))));
+  using Maxima = GroupMaxima<hn::RebindToSigned<DF>>;
+  constexpr size_t kPadded = HWY_MAX(kGroupsTogether, hn::MaxLanes(df));
+  const Maxima maxima = group_maxima(df, src, groups);
+  HWY_ALIGN int32_t wide[kPadded];
+  HWY_ALIGN float inverse[kPadded];
+  bool finite = true;
+  for (size_t k = 0; k < Maxima::kVectors; ++k) {
+    const auto scale = state_scales(di, maxima.v[k]);
+    const auto poisoned = hn::Eq(scale, hn::Set(di, numeric::kPoisonedScale));
+    const auto divides = hn::AndNot(poisoned, hn::Gt(scale, hn::Zero(di)));
+    const auto quotient = hn::Div(hn::Set(df, 1.0f), hn::BitCast(df, hn::ShiftLeft<16>(scale)));
+    hn::Store(scale, di, wide + k * hn::Lanes(di));
+    hn::Store(hn::IfThenElseZero(hn::RebindMask(df, divides), quotient), df,
+              inverse + k * hn::Lanes(df));
+    finite = finite && hn::AllFalse(di, poisoned);
+  }
+  for (size_t g = 0; g < groups; ++g) {
+    scales[g] = static_cast<uint16_t>(wide[g]);
+    inverses[g] = inverse[g];
+  }
+  return finite;
+}
+
+// Encodes groups, kGroupsTogether at a time: code(vector, inverse) gives the codes of a vector as
+// int32 lanes.
+template <class DF, class T, class Code>
+HWY_INLINE void store_groups(DF df, const float* HWY_RESTRICT src, size_t groups,
+                             T* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales, Code code) {
+  const hn::RebindToSigned<DF> di;
+  static_assert(numeric::kStateGroup % (2 * hn::MaxLanes(df)) == 0);
+  for (size_t first = 0; first < groups; first += kGroupsTogether) {
+    const size_t n = HWY_MIN(groups - first, kGroupsTogether);
+    float inverses[kGroupsTogether];
+    const bool finite =
+        group_scales(df, src + first * numeric::kStateGroup, n, scales + first, inverses);
+    for (size_t g = 0; g < n; ++g) {
+      const auto inverse = hn::Set(df, inverses[g]);
+      const size_t begin = (first + g) * numeric::kStateGroup;
+      for (size_t i = begin; i < begin + numeric::kStateGroup; i += 2 * hn::Lanes(df)) {
+        const auto a = code(hn::Mul(hn::LoadU(df, src + i), inverse));
+        const auto b = code(hn::Mul(hn::LoadU(df, src + i + hn::Lanes(df)), inverse));
+        store_int8(di, a, b, codes + i);
+      }
+    }
+    if (HWY_LIKELY(finite)) continue;
+    for (size_t g = first; g < first + n; ++g)
+      if (scales[g] == numeric::kPoisonedScale)
+        std::memset(codes + g * numeric::kStateGroup, 0, numeric::kStateGroup);
   }
 }
 
-// Encodes `groups` groups.
 template <class DF>
 HWY_INLINE void store_first_moments(DF df, const float* HWY_RESTRICT src, size_t groups,
                                     int8_t* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales) {
-  const hn::Rebind<int8_t, DF> d8;
-  group_scales(df, src, groups, scales);
-  for (size_t g = 0; g < groups; ++g) {
-    const size_t at = g * numeric::kStateGroup;
-    if (!numeric::scale_divides(scales[g])) {
-      std::memset(codes + at, 0, numeric::kStateGroup);
-      continue;
-    }
-    const auto inverse = hn::Set(df, numeric::inverse_scale(scales[g]));
-    for (size_t i = at; i < at + numeric::kStateGroup; i += hn::Lanes(df)) {
-      const auto y = hn::Mul(hn::LoadU(df, src + i), inverse);
-      const auto companded =
-          hn::Div(hn::Mul(y, hn::Set(df, 254.0f)), hn::Add(hn::Set(df, 1.0f), hn::Abs(y)));
-      hn::StoreU(hn::DemoteTo(d8, nearest_int(df, companded)), d8, codes + i);
-    }
-  }
+  store_groups(df, src, groups, codes, scales, [df](hn::Vec<DF> y) HWY_ATTR {
+    const auto companded =
+        hn::Div(hn::Mul(y, hn::Set(df, 254.0f)), hn::Add(hn::Set(df, 1.0f), hn::Abs(y)));
+    return nearest_int(df, companded);
+  });
 }
 
 // From the square roots of the moments.
 template <class DF>
 HWY_INLINE void store_second_moments(DF df, const float* HWY_RESTRICT roots, size_t groups,
                                      uint8_t* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales) {
-  const hn::RebindToSigned<DF> di;
-  const hn::Rebind<uint8_t, DF> d8;
-  group_scales(df, roots, groups, scales);
-  for (size_t g = 0; g < groups; ++g) {
-    const size_t at = g * numeric::kStateGroup;
-    if (!numeric::scale_divides(scales[g])) {
-      std::memset(codes + at, 0, numeric::kStateGroup);
-      continue;
-    }
-    const auto inverse = hn::Set(df, numeric::inverse_scale(scales[g]));
-    for (size_t i = at; i < at + numeric::kStateGroup; i += hn::Lanes(df)) {
-      const auto y = hn::Mul(hn::LoadU(df, roots + i), inverse);
-      const auto code = nearest_int(df, hn::Mul(y, hn::Set(df, 255.0f)));
-      const auto positive = hn::VecFromMask(di, hn::RebindMask(di, hn::Gt(y, hn::Zero(df))));
-      const auto least = hn::And(positive, hn::Set(di, 1));
-      hn::StoreU(hn::DemoteTo(d8, hn::Max(code, least)), d8, codes + i);
-    }
-  }
+  store_groups(df, roots, groups, codes, scales, [df](hn::Vec<DF> y) HWY_ATTR {
+    const hn::RebindToSigned<DF> di;
+    // The bits of a positive number are a positive integer, those of zero are zero.
+    const auto least = hn::Min(hn::BitCast(di, y), hn::Set(di, 1));
+    return hn::Max(nearest_int(df, hn::Mul(y, hn::Set(df, 255.0f))), least);
+  });
 }
 
 }  // namespace tri::simd::HWY_NAMESPACE
