@@ -9,39 +9,7 @@
 #define HWY_TARGET_INCLUDE "simd/math_bench.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "simd/math-inl.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace tri::simd::HWY_NAMESPACE {
-namespace {
-
-// n is a multiple of four of any vector.
-void exp_array(const float* src, float* dst, size_t n) {
-  const hn::ScalableTag<float> df;
-  for (size_t i = 0; i < n; i += hn::Lanes(df))
-    hn::StoreU(exp(df, hn::LoadU(df, src + i)), df, dst + i);
-}
-
-#define TRI_MATH_ARRAY(name)                                                         \
-  void name##_array(const float* src, float* dst, size_t n) {                        \
-    using DF = hn::ScalableTag<float>;                                               \
-    const DF df;                                                                     \
-    for (size_t i = 0; i < n;) {                                                     \
-      Vectors<DF, 4> x;                                                              \
-      for (int v = 0; v < 4; ++v)                                                    \
-        x[v] = hn::LoadU(df, src + i + static_cast<size_t>(v) * hn::Lanes(df));      \
-      x = name(df, x);                                                               \
-      for (int v = 0; v < 4; ++v, i += hn::Lanes(df)) hn::StoreU(x[v], df, dst + i); \
-    }                                                                                \
-  }
-TRI_MATH_ARRAY(sigmoid)
-TRI_MATH_ARRAY(silu)
-TRI_MATH_ARRAY(silu_derivative)
-#undef TRI_MATH_ARRAY
-
-}  // namespace
-}  // namespace tri::simd::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
+#include "simd/math_arrays-inl.h"
 
 #if HWY_ONCE
 namespace tri::simd {
