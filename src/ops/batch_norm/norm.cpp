@@ -137,11 +137,13 @@ void NormSums::make_all(base::ThreadPool& pool) noexcept {
 }
 
 void NormSums::finished(const RowRange& range, size_t worker) noexcept {
-  const int64_t ghost = range.sample / plan_.ghost, first = ghost * plan_.ghost * plan_.pixels;
-  int64_t row = range.sample * plan_.pixels + range.pixel - first;
+  const int64_t ghost_rows = plan_.ghost * plan_.pixels;
+  int64_t row = range.sample * plan_.pixels + range.pixel;
   for (const int64_t end = row + range.count; row < end;) {
-    const int64_t tile_of_ghost = row / plan_.tile_rows;
-    const int64_t some = std::min(end, (tile_of_ghost + 1) * plan_.tile_rows) - row;
+    const int64_t ghost = row / ghost_rows, first = ghost * ghost_rows;
+    const int64_t tile_of_ghost = (row - first) / plan_.tile_rows;
+    const int64_t tile_end = first + std::min((tile_of_ghost + 1) * plan_.tile_rows, ghost_rows);
+    const int64_t some = std::min(end, tile_end) - row;
     const auto index = static_cast<size_t>(ghost * plan_.ghost_tiles + tile_of_ghost);
     const auto numbers = static_cast<int32_t>(some * range.channels);
     // Whoever counts to zero sees what the others wrote.

@@ -115,15 +115,17 @@ class Trial {
 
 class Norm : public simd::TargetTest {};
 
-// Tells of a tensor in odd pieces of rows and channels, from all threads.
+// Tells of a tensor in odd pieces of rows and channels, from all threads. Pieces run from one
+// sample and one ghost batch into the next.
 void tell_in_pieces(const NormPlan& plan, NormSums& sums, base::ThreadPool& pool) {
   constexpr int64_t kRows = 5, kChannels = 7;
-  const int64_t strips = (plan.pixels + kRows - 1) / kRows;
+  const int64_t rows = plan.samples * plan.pixels;
+  const int64_t strips = (rows + kRows - 1) / kRows;
   const int64_t blocks = (plan.channels + kChannels - 1) / kChannels;
-  pool.run(static_cast<size_t>(plan.samples * strips * blocks), [&](size_t i, size_t worker) {
+  pool.run(static_cast<size_t>(strips * blocks), [&](size_t i, size_t worker) {
     const auto piece = static_cast<int64_t>(i);
-    const int64_t pixel = piece / blocks % strips * kRows, channel = piece % blocks * kChannels;
-    sums.finished({piece / blocks / strips, pixel, std::min(kRows, plan.pixels - pixel), channel,
+    const int64_t row = piece / blocks * kRows, channel = piece % blocks * kChannels;
+    sums.finished({row / plan.pixels, row % plan.pixels, std::min(kRows, rows - row), channel,
                    std::min(kChannels, plan.channels - channel)},
                   worker);
   });

@@ -154,17 +154,15 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
                   work.classes, class_count});
     }
     const int64_t channels = std::min(width, p.dst_group - t.panel_begin * kPanel);
+    // Whole maps lie one after the other and are stored in one call: a map may be a single pixel.
+    const int64_t together = dst_pixels == sink.pixels ? t.n_end - t.n_begin : 1;
     StoreCounts counts;
-    if (!sink_direct) {
-      // Whole maps lie one after the other and go in one call: a map may be a single pixel.
-      const int64_t together = dst_pixels == sink.pixels ? t.n_end - t.n_begin : 1;
-      for (int64_t n = t.n_begin; n < t.n_end; n += together)
-        counts += store_rows(
-            sink, {n, t.y_begin * p.dst.w, together * dst_pixels, first_channel, channels},
-            results + (n - t.n_begin) * dst.sample_stride, width);
+    for (int64_t n = t.n_begin; n < t.n_end; n += together) {
+      const RowRange range{n, t.y_begin * p.dst.w, together * dst_pixels, first_channel, channels};
+      if (!sink_direct)
+        counts += store_rows(sink, range, results + (n - t.n_begin) * dst.sample_stride, width);
+      sink.tell(range, worker);
     }
-    for (int64_t n = t.n_begin; n < t.n_end; ++n)
-      sink.tell({n, t.y_begin * p.dst.w, dst_pixels, first_channel, channels}, worker);
     counted.add(counts);
   });
   return counted.total();

@@ -96,10 +96,11 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   const RowClass all{0, static_cast<int32_t>(end - begin), 0,
                      static_cast<int32_t>(plan_.segments.size())};
   const float* gradient = outer_.packed_gradient(chunk, index);
-  // Calls body(range, first position) for the tile's rows, sample by sample, or for all at once.
-  const auto for_ranges = [&](bool at_once, int64_t channel, int64_t channels, auto body) {
+  // Calls body(range, first position) for the tile's rows, sample by sample. Whole maps lie one
+  // after the other and are one range: a map may be a single pixel.
+  const auto for_ranges = [&](int64_t channel, int64_t channels, auto body) {
     for (int64_t i = begin; i < end;) {
-      const int64_t some = at_once ? end - i : std::min(end - i, pixels - i % pixels);
+      const int64_t some = pixels == dst_.pixels ? end - i : std::min(end - i, pixels - i % pixels);
       body(RowRange{unit.sample + i / pixels, first_pixel + i % pixels, some, channel, channels},
            i - begin);
       i += some;
@@ -113,13 +114,12 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
     if (direct || (q % kResultPanels != kResultPanels - 1 && q + 1 < plan_.panels)) continue;
     const int64_t channel = q / kResultPanels * kResultWidth;
     const int64_t channels = std::min(kResultWidth, in.c - channel);
-    // Whole maps lie one after the other: a map may be a single pixel.
-    for_ranges(pixels == dst_.pixels, channel, channels, [&](const RowRange& range, int64_t first) {
+    for_ranges(channel, channels, [&](const RowRange& range, int64_t first) {
       counts_.add(store_rows(dst_, range, results + first * kResultWidth, kResultWidth));
     });
   }
   if (dst_.watcher == nullptr) return;
-  for_ranges(false, 0, in.c, [&](const RowRange& range, int64_t) { dst_.tell(range, worker); });
+  for_ranges(0, in.c, [&](const RowRange& range, int64_t) { dst_.tell(range, worker); });
 }
 
 }  // namespace tri::ops

@@ -75,7 +75,8 @@ struct RowRange;
 // ops/batch_norm/norm.h.
 class RowWatcher {
  public:
-  // Called from many threads at once, every number of a tensor once; must not throw.
+  // Called from many threads at once, every number of a tensor once; pixels may run into the
+  // samples that follow. Must not throw.
   virtual void finished(const RowRange& range, size_t worker) noexcept = 0;
 
  protected:
