@@ -69,6 +69,10 @@ std::string to_text(const Replay& replay) {
         "fp16 {:.0f} %, fp8 {:.0f} % of parameters\n",
         end.step, end.batch, end.micros, end.loss_scale, 100 * end.fp32, 100 * end.bf16,
         100 * end.fp16, 100 * end.fp8);
+    if (!end.step_factors.empty()) {
+      const auto [least, most] = std::ranges::minmax(end.step_factors);
+      text += fmt::format("step sizes of the layers: {:.2f} to {:.2f} of the rate\n", least, most);
+    }
   }
   return text;
 }
@@ -82,7 +86,8 @@ Json to_json(const Replay& replay) {
          {"micros", point.micros},
          {"loss_scale", point.loss_scale},
          {"precision",
-          {{"fp32", point.fp32}, {"bf16", point.bf16}, {"fp16", point.fp16}, {"fp8", point.fp8}}}});
+          {{"fp32", point.fp32}, {"bf16", point.bf16}, {"fp16", point.fp16}, {"fp8", point.fp8}}},
+         {"step_factors", point.step_factors}});
   }
   return {{"recorded", as_json(replay.recorded)},
           {"replayed", as_json(replay.replayed)},

@@ -23,6 +23,7 @@ struct GovernorPoint {
   int64_t batch = 0, micros = 1;
   double loss_scale = 1;
   double fp32 = 0, bf16 = 0, fp16 = 0, fp8 = 0;  // shares of parameters
+  std::vector<double> step_factors;              // of the rate, by layer
 };
 
 struct Replay {
@@ -31,9 +32,10 @@ struct Replay {
   std::vector<GovernorPoint> points;     // of the replay, one per recorded decision
 };
 
-// `directory` of a run with at least one checkpoint. `changes` are settings as in --set; without
-// any the two lists agree. With other thresholds the gradients are still those of the recorded run,
-// so it is a first answer, not a training.
+// `directory` of a run with at least one checkpoint. `changes` are settings as in --set, thresholds
+// and bounds of the governor; any other is refused. Without any the two lists agree. With other
+// thresholds the gradients are still those of the recorded run, so it is a first answer, not a
+// training.
 Result<Replay> replay_run(const std::string& directory, const Settings& changes);
 
 }  // namespace tri

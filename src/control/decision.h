@@ -32,11 +32,12 @@ struct StepShape {
 };
 
 struct Decision : StepShape {
-  PrecisionTable table;             // by layer
-  std::vector<StoreScales> scales;  // by layer
-  double loss_scale = 1;            // on the loss; gradients are given without it
-  int64_t blocks = 0;               // that are made again
-  bool diverged = false;            // nothing is left to try
+  PrecisionTable table;              // by layer
+  std::vector<StoreScales> scales;   // by layer
+  double loss_scale = 1;             // on the loss; gradients are given without it
+  std::vector<double> step_factors;  // of the rate, by layer, at the rate of the window
+  int64_t blocks = 0;                // that are made again
+  bool diverged = false;             // nothing is left to try
   std::vector<Change> changes;
   bool operator==(const Decision&) const = default;
 };

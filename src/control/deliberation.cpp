@@ -154,13 +154,16 @@ void Deliberation::promote_overflows() {
     const auto l = static_cast<size_t>(ops[i].layer);
     const auto promote = [&](bool LowTensors::*tensor, double share, const char* role) {
       if (!(state_.assignment[i].*tensor) || share < most || share <= 0) return;
-      attempt([&] {
+      const std::string what = fmt::format("precision {} {}", governor_.layers()[l].name, role);
+      const std::string low(numeric::spec(Format::kF8e4b4).name);
+      const std::string high(numeric::spec(Format::kF16e6).name);
+      const std::string why = fmt::format("{:.2g} % of its elements overflowed", 100 * share);
+      const bool fits = attempt([&] {
         state_.assignment[i].*tensor = false;
-        changes_.push_back({fmt::format("precision {} {}", governor_.layers()[l].name, role),
-                            std::string(numeric::spec(Format::kF8e4b4).name),
-                            std::string(numeric::spec(Format::kF16e6).name),
-                            fmt::format("{:.2g} % of its elements overflowed", 100 * share)});
+        changes_.push_back({what, low, high, why});
       });
+      if (fits || std::exchange(state_.assignment[i].denied, true)) return;  // was said before
+      changes_.push_back({what, low, low, fmt::format("{}, but {} does not fit", why, high)});
     };
     if (ops[i].kind == AssignOp::Kind::kGemm) {
       promote(&LowTensors::p, signals_.layers[l].p_overflow, "P");
@@ -287,6 +290,9 @@ Decision Deliberation::finish() {
   state_.changes += changes_.size();
   Decision decision = governor_.current(state_);
   decision.diverged = signals_.failed && state_.helpless >= kMostHelpless;
+  for (size_t l = 0; l < governor_.layers().size(); ++l) {
+    decision.step_factors.push_back(governor_.step_factor(state_, l, signals_.rate));
+  }
   decision.changes = std::move(changes_);
   return decision;
 }

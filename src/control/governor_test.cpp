@@ -465,6 +465,27 @@ TEST(Governor, AssignPromotesTheOverflowingTensorForGood) {
   EXPECT_EQ(governor.react(state, step, price_of).table, decision.table);
 }
 
+TEST(Governor, APromotionWithoutRoomIsToldOnce) {
+  GovernorSettings settings;
+  settings.precision = PrecisionPolicy::kAssign;
+  settings.assign.low_share = 1;
+  const Governor governor(settings, some_layers(), chain());
+  GovernorState state = governor.start();
+  const Decision first = governor.current(state);
+  const uint64_t full = price_of(first.table, first, 0).bytes;
+  Signals step{.step = 1, .samples = 1, .steps = 1, .batch = 1, .ceiling_bytes = full};
+  step.layers.resize(kLayers);
+  step.layers[2].y_overflow = 0.5;
+  const Decision decision = governor.react(state, step, price_of);
+  EXPECT_EQ(decision.table, first.table);
+  ASSERT_EQ(decision.changes.size(), 1u);
+  EXPECT_EQ(decision.changes[0].from, decision.changes[0].to);
+  EXPECT_NE(decision.changes[0].reason.find("does not fit"), std::string::npos);
+  EXPECT_TRUE(governor.react(state, step, price_of).changes.empty());
+  step.ceiling_bytes = 2 * full;  // room comes
+  EXPECT_EQ(governor.react(state, step, price_of).table[2].y, Format::kF16e6);
+}
+
 TEST(Governor, UniformPoliciesNeverPromote) {
   using enum PrecisionPolicy;
   for (const auto policy : {kFp16x169, kFp8, kHfp8}) {
@@ -493,6 +514,9 @@ TEST(Governor, RecordedSignalsReplayToTheSameDecisions) {
         if (run.now.changes.empty() && !step.failed) continue;
         records.push_back({true, step});
         decisions.push_back(run.now);
+      }
+      if (!run.state.window.lambda.empty()) {
+        run.governor.estimate(run.state, run.state.window.lambda, 50.0);
       }
       records.push_back({false, run.state.window});
       run.now = run.governor.decide(run.state, price_of);

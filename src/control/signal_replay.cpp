@@ -13,6 +13,9 @@ std::vector<Decision> replay(const Governor& governor, std::span<const Record> r
       signals.batch = now.batch;
       signals.used_bytes = price(now.table, now, signals.ceiling_bytes).bytes;
     }
+    if (!record.urgent && !signals.lambda.empty()) {
+      governor.estimate(state, signals.lambda, signals.noise_scale);
+    }
     decisions.push_back(record.urgent ? governor.react(state, signals, price)
                                       : governor.decide(state, signals, price));
   }

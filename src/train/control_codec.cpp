@@ -108,7 +108,7 @@ Json to_json(const control::GovernorState& state) {
   }
   json["assignment"] = Json::array();  // low tensors of each operation
   for (const control::LowTensors& low : state.assignment) {
-    json["assignment"].push_back(Json::array({low.p, low.y, low.gy}));
+    json["assignment"].push_back(Json::array({low.p, low.y, low.gy, low.denied}));
   }
   json["window"] = signals_json(state.window);
   return json;
@@ -123,8 +123,8 @@ void from_json(const Json& json, control::GovernorState& state) {
   }
   state.assignment.clear();
   for (const Json& low : json.at("assignment")) {
-    state.assignment.push_back(
-        {low.at(0).get<bool>(), low.at(1).get<bool>(), low.at(2).get<bool>()});
+    state.assignment.push_back({low.at(0).get<bool>(), low.at(1).get<bool>(), low.at(2).get<bool>(),
+                                low.at(3).get<bool>()});
   }
   state.window = read_signals(json.at("window"));
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -62,10 +63,39 @@ Result<Recorded> read_metrics(const std::string& path) {
   return recorded;
 }
 
+Result<void> check_layers(const Recorded& recorded, size_t layers, const std::string& path) {
+  for (const control::Record& record : recorded.records) {
+    const control::Signals& signals = record.signals;
+    const bool whole = signals.layers.size() == layers &&
+                       (signals.lambda.empty() || signals.lambda.size() == layers);
+    if (whole) continue;
+    return unexpected(ErrorCode::kFailed,
+                      fmt::format("the decision at step {} in '{}' speaks of {} layers and the "
+                                  "network has {}; the file is damaged",
+                                  signals.step, path, signals.layers.size(), layers));
+  }
+  return {};
+}
+
+// What the governor decides by. Everything else has shaped the recorded signals, or has its say
+// between decisions, and a replay could not honour it.
+constexpr std::string_view kReplayed[] = {
+    "precision", "assign-order", "assign-promote", "variance-rule", "beta",       "tau-low",
+    "tau-high",  "tau-curv",     "alpha",          "batch-mode",    "batch-min",  "batch-max",
+    "rho-low",   "rho-high",     "delta-up",       "delta-down",    "noise-scale"};
+
 Result<Config> config_with(const RunDirectory& run, const Settings& changes) {
   ConfigBuilder builder;
   TRI_TRY(builder.read_file(run.config()));
-  for (const auto& [key, text] : changes) TRI_TRY(builder.set(key, text));
+  for (const auto& [key, text] : changes) {
+    TRI_TRY(builder.set(key, text));
+    if (std::ranges::find(kReplayed, key) != std::end(kReplayed)) continue;
+    return unexpected(
+        ErrorCode::kInvalid,
+        fmt::format("a replay cannot follow '{}', because what was recorded would have been "
+                    "otherwise; set one of {}, or train again",
+                    key, fmt::join(kReplayed, ", ")));
+  }
   TRI_ASSIGN(const ResolvedConfig resolved, builder.resolve());
   return resolved.config;
 }
@@ -86,6 +116,7 @@ Result<Replay> replay_run(const std::string& directory, const Settings& changes)
   options.step.kernels = card.kernels;
   TRI_ASSIGN(const auto engine, plan_engine(config, model, options));
   const control::Governor governor = make_governor(config, *model, recorded.epoch_samples);
+  TRI_TRY(check_layers(recorded, governor.layers().size(), run.metrics()));
   TRI_ASSIGN(const uint64_t ceiling, ceiling_bytes(config.memory, memory::Probes()));
   data::SourceInfo images;
   images.shape = stored_shape(config, card.image);
@@ -114,7 +145,8 @@ Result<Replay> replay_run(const std::string& directory, const Settings& changes)
     }
     const control::PrecisionShares shares = control::shares(decision.table, params, others);
     replay.points.push_back({step, decision.batch, decision.micros, decision.loss_scale,
-                             shares.fp32, shares.bf16, shares.fp16, shares.fp8});
+                             shares.fp32, shares.bf16, shares.fp16, shares.fp8,
+                             decision.step_factors});
   }
   return replay;
 }

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -93,12 +95,33 @@ class SteeringTest : public testing::Test {
     return json;
   }
 
+  // All parameters of the last checkpoint; running statistics are none.
+  std::vector<float> weights(const std::string& name) const {
+    const std::string file = content_of(at(name) + "/checkpoints/last/model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof(length));
+    std::vector<float> all;
+    const Json header = Json::parse(file.substr(8, length));
+    for (const auto& [tensor, entry] : header.items()) {
+      if (tensor == "__metadata__" || entry["dtype"] != "F32" ||
+          tensor.find("running") != std::string::npos) {
+        continue;
+      }
+      const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+      const size_t at = all.size();
+      all.resize(at + (end - begin) / sizeof(float));
+      std::memcpy(all.data() + at, file.data() + 8 + length + begin, end - begin);
+    }
+    return all;
+  }
+
   checkpoint::ScratchDirectory folder_;
 };
 
 struct Mode {
   const char* name;
   Settings settings;
+  std::string must_change = {};  // what the whole run is to decide at least once, or nothing
 };
 
 class SteeredResumeTest : public SteeringTest, public testing::WithParamInterface<Mode> {};
@@ -106,6 +129,9 @@ class SteeredResumeTest : public SteeringTest, public testing::WithParamInterfac
 TEST_P(SteeredResumeTest, IsExact) {
   Settings cut = GetParam().settings;
   run("whole", cut);
+  if (!GetParam().must_change.empty()) {
+    EXPECT_TRUE(changed("whole").contains(GetParam().must_change));
+  }
   for (const char* steps : {"3", "6"}) {  // inside a window, and at its end
     cut.emplace_back("max-steps", steps);
     const std::string name = std::string("parts") + steps;
@@ -126,15 +152,54 @@ INSTANTIATE_TEST_SUITE_P(
     Modes, SteeredResumeTest,
     testing::Values(
         // Thresholds close together, so that layers move.
-        Mode{"adaptive_elastic", {{"tau-low", "0.9"}, {"tau-high", "1.1"}, {"batch-max", "48"}}},
+        Mode{"adaptive_elastic",
+             {{"tau-low", "0.9"}, {"tau-high", "1.1"}, {"batch-max", "48"}},
+             "precision"},
         Mode{"fp16_elastic", {{"precision", "fp16"}, {"weights", "fp16+8"}, {"batch-max", "48"}}},
+        // A rate at which numbers leave 8 bits.
         Mode{"assign_promotes",
-             {{"precision", "assign:1"}, {"assign-promote", "1e-6"}, {"batch-mode", "fixed"}}},
+             {{"precision", "assign:1"},
+              {"batch-mode", "fixed"},
+              {"model", "mlp"},
+              {"lr", "5"},
+              {"warmup", "0"}},
+             "precision"},
         Mode{"curvature",
              {{"curvature", "fisher"}, {"curvature-every", "3"}, {"curvature-batch", "8"}}},
         Mode{"amp_fp16", {{"method", "amp"}, {"precision", "fp16"}}},
         Mode{"micro", {{"batch-mode", "micro"}, {"clip", "0.5"}}}),
     [](const auto& mode) { return std::string(mode.param.name); });
+
+// Without momentum a step is the rate times the gradient. The first step is whole, so that the
+// second begins at the same weights with and without clipping: it shows the factor, which comes
+// from the first step's norm.
+TEST_F(SteeringTest, ClippingTakesTheNormOfTheStepBefore) {
+  const auto run_steps = [&](const std::string& name, const char* steps, const std::string& clip) {
+    run(name, {{"method", "fp32"},
+               {"step", "fused"},
+               {"momentum", "0"},
+               {"weight-decay", "0"},
+               {"lr", "0.1"},
+               {"warmup", "0"},
+               {"max-steps", steps},
+               {"clip", clip}});
+    return weights(name);
+  };
+  const std::vector<float> first = run_steps("first", "1", "off");
+  const double norm = state("first")["gradient_norm"];
+  const std::vector<float> whole = run_steps("whole", "2", "off");
+  const std::vector<float> clipped = run_steps("clipped", "2", fmt::format("{}", norm / 4));
+  ASSERT_EQ(first.size(), whole.size());
+  EXPECT_NE(first, clipped);
+  for (size_t i = 0; i < first.size(); ++i) {
+    const double step = double{whole[i]} - double{first[i]};
+    const double shorter = double{clipped[i]} - double{first[i]};
+    // Each weight is rounded once; so is the factor.
+    const double ulp = std::abs(double{whole[i]}) * 0x1p-23 + std::abs(double{first[i]}) * 0x1p-23;
+    ASSERT_NEAR(shorter, step / 4, ulp + std::abs(step) * 0x1p-22) << i;
+  }
+  EXPECT_EQ(run_steps("loose", "2", fmt::format("{}", norm * 1.01)), whole);
+}
 
 TEST_F(SteeringTest, AnElasticBatchGrowsToItsBoundAndSamplesStayInOrder) {
   const Json summary = Json::parse(run("a", {{"batch-max", "40"}}).summary);
@@ -224,10 +289,60 @@ TEST_F(SteeringTest, RecordedSignalsReplayToTheSameChanges) {
   ASSERT_TRUE(other) << other.error().message;
   for (const GovernorChange& change : other->replayed) EXPECT_EQ(change.what, "batch");
 
+  for (const auto& [key, text] : Settings{{"lr", "9"},
+                                          {"model", "mlp"},
+                                          {"control-every", "7"},
+                                          {"curvature", "off"},
+                                          {"memory", "1G"}}) {
+    const auto refused = replay_run(at("a"), {{key, text}});
+    ASSERT_FALSE(refused) << key;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+    EXPECT_THAT(refused.error().message, HasSubstr(key));
+  }
+
   run("b", {{"method", "fp32"}, {"batch-mode", "fixed"}, {"max-steps", "1"}});
   const auto nothing = replay_run(at("b"), {});
   ASSERT_FALSE(nothing);
   EXPECT_THAT(nothing.error().message, HasSubstr("no decisions"));
+}
+
+// In every mode; with curvature step sizes too.
+TEST_P(SteeredResumeTest, ReplaysToTheSameDecisions) {
+  run("a", GetParam().settings);
+  if (events("a", "control").empty()) GTEST_SKIP() << "nothing is decided";
+  const auto same = replay_run(at("a"), {});
+  ASSERT_TRUE(same) << same.error().message;
+  EXPECT_EQ(same->recorded, same->replayed);
+  const std::vector<Json> measured = events("a", "curvature");
+  if (measured.empty()) return;
+  const GovernorPoint& end = same->points.back();
+  const Json& layers = measured.back()["layers"];
+  ASSERT_EQ(end.step_factors.size(), layers.size());
+  const auto steeper = replay_run(at("a"), {{"alpha", "100"}});
+  ASSERT_TRUE(steeper) << steeper.error().message;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    EXPECT_LE(steeper->points.back().step_factors[l], end.step_factors[l]) << l;
+  }
+}
+
+TEST_F(SteeringTest, ADamagedRecordIsSaid) {
+  run("a", {{"tau-low", "0.9"}, {"tau-high", "1.1"}});
+  std::vector<std::string> lines;
+  {
+    std::ifstream file(at("a") + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+  }
+  for (std::string& line : lines) {
+    Json event = Json::parse(line);
+    if (event["event"] != "control") continue;
+    event["signals"]["layers"].erase(0);
+    line = event.dump();
+    break;
+  }
+  std::ofstream(at("a") + "/metrics.jsonl") << fmt::format("{}\n", fmt::join(lines, "\n"));
+  const auto damaged = replay_run(at("a"), {});
+  ASSERT_FALSE(damaged);
+  EXPECT_THAT(damaged.error().message, HasSubstr("damaged"));
 }
 
 TEST_F(SteeringTest, CurvatureIsMeasuredAndTamesTheSteps) {

@@ -41,6 +41,7 @@ struct AssignSettings {
 // True: in the low format. GP is always 1-6-9.
 struct LowTensors {
   bool p = false, y = false, gy = false;
+  bool denied = false;  // a promotion that did not fit has been told of
   bool operator==(const LowTensors&) const = default;
 };
 using Assignment = std::vector<LowTensors>;  // by operation
