@@ -74,6 +74,13 @@ std::string read_all(int file) {
   }
 }
 
+// As a shell wants it.
+std::string quoted(const std::string& argument) {
+  std::string text = "'";
+  for (const char c : argument) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
 }  // namespace
 
 Result<ChildEnd> run_child(const std::vector<std::string>& arguments) {
@@ -108,7 +115,7 @@ std::string command_line(const std::vector<std::string>& arguments) {
   std::string line = "triaccel";
   for (const std::string& argument : arguments) {
     const bool plain = !argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos;
-    line += plain ? " " + argument : fmt::format(" '{}'", argument);
+    line += plain ? " " + argument : " " + quoted(argument);
   }
   return line;
 }

@@ -63,10 +63,11 @@ Json last_event(const std::string& metrics, std::string_view kind) {
   return last;
 }
 
-// --memory in bytes: the share of what the block's first row plans for the engine, and what that
-// row's process holds besides.
+// --memory in bytes: the share of what the block's first row plans for the engine in fp32, and what
+// that row's process holds besides.
 Result<std::string> ceiling_of(const PlannedRun& run, const Grid& grid, const Options& options) {
   Settings first = std::ranges::find(grid.rows, run.row->block, &Row::block)->settings;
+  first.emplace_back("method", "fp32");
   if (options.threads > 0) first.emplace_back("threads", fmt::format("{}", options.threads));
   TRI_ASSIGN(const ResolvedConfig resolved, resolve(first));
   TRI_ASSIGN(const MemoryPlan plan, plan_memory(resolved));
@@ -179,7 +180,8 @@ Json result_of(const PlannedRun& run, const Grid& grid, const std::string& outpu
   for (const char* const key :
        {"status", "epochs", "steps", "params", "test_accuracy", "best_test_accuracy", "train_loss",
         "epoch_seconds", "images_per_second", "engine_peak_bytes", "process_peak_bytes",
-        "ceiling_bytes", "score", "batch", "precision", "control_seconds", "decisions"}) {
+        "ceiling_bytes", "score", "batch", "precision", "control_seconds", "decisions",
+        "skipped_steps", "low_ratio"}) {
     result[key] = summary.contains(key) ? summary[key] : Json();
   }
   const Json epoch = last_event(run.directory + "/metrics.jsonl", "epoch");

@@ -221,10 +221,10 @@ Grid rate_grid(const DataSpecs& data) {
         grid.rows.push_back(
             {.block = method,
              .label = fmt::format("lr {} weight-decay {}", rate, decay),
-             .settings = with(base("resnet18", data.cifar10), {{"method", method},
-                                                               {"val-split", "0.1"},
-                                                               {"lr", rate},
-                                                               {"weight-decay", decay}})});
+             .settings = with(
+                 base("resnet18", data.cifar10),
+                 {{"method", method}, {"val-split", "0.1"}, {"lr", rate}, {"weight-decay", decay}}),
+             .engine_share = method == "triaccel" ? kResnetShare : 0});
       }
     }
   }
@@ -242,7 +242,8 @@ Grid threshold_grid(const DataSpecs& data, const Settings& best_rates) {
          .label = fmt::format("tau-low {} tau-high {}", low, high),
          .settings = with(
              with(base("resnet18", data.cifar10), {{"method", "triaccel"}, {"val-split", "0.1"}}),
-             with(best_rates, {{"tau-low", std::string(low)}, {"tau-high", std::string(high)}}))});
+             with(best_rates, {{"tau-low", std::string(low)}, {"tau-high", std::string(high)}})),
+         .engine_share = kResnetShare});
   }
   return grid;
 }

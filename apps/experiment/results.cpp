@@ -61,7 +61,7 @@ std::vector<double> scaled(std::vector<double> values, double factor) {
   return values;
 }
 
-// What happened to runs that brought no numbers.
+// What happened to runs that brought no numbers, and what paper (c) counts.
 std::string remark(const Grid& grid, const Results& results, const Row& row) {
   std::string text;
   for (const int64_t seed : grid.seeds) {
@@ -72,6 +72,11 @@ std::string remark(const Grid& grid, const Results& results, const Row& row) {
       text += (text.empty() ? "" : ", ") + status;
     }
   }
+  const auto add = [&](const std::string& words) { text += (text.empty() ? "" : ", ") + words; };
+  const Spread low = spread_of(results.values(row, "low_ratio"));
+  if (low.count > 0) add(fmt::format("low ratio {:.2f}", low.mean));
+  const Spread lost = spread_of(results.values(row, "skipped_steps"));
+  if (lost.mean > 0) add(fmt::format("{:.0f} steps lost", lost.mean));
   return text;
 }
 
