@@ -20,6 +20,7 @@ struct SharedOptions {
   std::string file;
   std::vector<std::string> pairs;
   std::string seed;
+  bool print_config = false;
 };
 
 // `--set`, into `pairs`.
@@ -34,6 +35,7 @@ inline CLI::Option* add_set_option(CLI::App& parser, std::vector<std::string>& p
 struct Command {
   CLI::App* parser;  // owned by the program's parser
   std::function<Result<void>()> work;
+  bool configured = false;  // by ConfigFlags of its own
 };
 
 #define TRI_COMMAND(name) Command name##_command(CLI::App& program, const SharedOptions& shared);

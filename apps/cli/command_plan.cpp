@@ -101,7 +101,7 @@ Command plan_command(CLI::App& program, const SharedOptions& shared) {
   CLI::App* parser =
       program.add_subcommand("plan", "What a run would need, before it: no data, no training");
   const auto flags = std::make_shared<ConfigFlags>(*parser, shared);
-  return {parser, [flags, &shared] { return show_plan(*flags, shared); }};
+  return {parser, [flags, &shared] { return show_plan(*flags, shared); }, true};
 }
 
 }  // namespace tri::cli

@@ -25,8 +25,13 @@ Result<void> work(const PredictCommand& command, const SharedOptions& shared) {
   if (shared.threads != 0) source.threads = static_cast<int64_t>(shared.threads);
   TRI_ASSIGN(const std::vector<Prediction> predictions, predict_images(source, command.images));
   Json document = Json::array();
+  size_t unread = 0;
+  std::string first_error;
   for (const Prediction& seen : predictions) {
-    if (shared.json) {
+    if (!seen.error.empty()) {
+      if (unread++ == 0) first_error = seen.error;
+      if (shared.json) document.push_back({{"image", seen.image}, {"error", seen.error}});
+    } else if (shared.json) {
       document.push_back({{"image", seen.image},
                           {"label", seen.label},
                           {"class", seen.class_name},
@@ -38,7 +43,11 @@ Result<void> work(const PredictCommand& command, const SharedOptions& shared) {
   if (shared.json) {
     fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
   }
-  return {};
+  if (unread == 0) return {};
+  return unexpected(ErrorCode::kFailed,
+                    unread == 1 ? first_error
+                                : fmt::format("{} of {} images cannot be read; the first: {}",
+                                              unread, predictions.size(), first_error));
 }
 
 }  // namespace

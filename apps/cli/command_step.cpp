@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -15,7 +16,8 @@ namespace {
 Result<void> run(const ConfigFlags& flags, const std::string& input, const SharedOptions& shared) {
   TRI_ASSIGN(const int64_t samples, samples_of(input));
   TRI_ASSIGN(const ResolvedConfig resolved,
-             flags.resolve({{"method", "fp32"}, {"batch", std::to_string(samples)}}));
+             flags.resolve(
+                 {{"method", "fp32"}, {"batch", std::to_string(samples)}, {"ghost-batch", "0"}}));
   if (flags.print(resolved)) return {};
   const Config& config = resolved.config;
   for (const auto& [flag, file] : {std::pair{"--init", config.init}, {"--out", config.out}}) {
@@ -23,6 +25,14 @@ Result<void> run(const ConfigFlags& flags, const std::string& input, const Share
       return unexpected(ErrorCode::kInvalid, fmt::format("{} is missing; give a safetensors file; "
                                                          "see 'triaccel step --help'",
                                                          flag));
+  }
+  for (const auto& [flag, file] : {std::pair{"--init", config.init}, {"--input", input}}) {
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(file, config.out, ignored)) continue;
+    return unexpected(
+        ErrorCode::kInvalid,
+        fmt::format("--out '{}' is the file of {}, which would be lost; give another one",
+                    config.out, flag));
   }
   TRI_ASSIGN(const OneStep step, one_step(config, input));
   if (shared.json) {
@@ -49,7 +59,7 @@ Command step_command(CLI::App& program, const SharedOptions& shared) {
       ->type_name("FILE")
       ->required();
   const auto flags = std::make_shared<ConfigFlags>(*parser, shared);
-  return {parser, [flags, input, &shared] { return run(*flags, *input, shared); }};
+  return {parser, [flags, input, &shared] { return run(*flags, *input, shared); }, true};
 }
 
 }  // namespace tri::cli

@@ -119,7 +119,7 @@ Command train_command(CLI::App& program, const SharedOptions& shared) {
   CLI::App* parser =
       program.add_subcommand("train", "Train a network; --resume DIR continues a run");
   auto command = std::make_shared<TrainCommand>(*parser, shared);
-  return {parser, [command] { return work(*command); }};
+  return {parser, [command] { return work(*command); }, true};
 }
 
 }  // namespace tri::cli

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,8 +41,11 @@ int exit_code(ErrorCode code) {
   return 1;
 }
 
+// One line, whatever names in it hold.
 int fail(const Error& error) {
-  fmt::print(stderr, "triaccel: {}\n", error.message);
+  std::string line = error.message;
+  std::ranges::replace(line, '\n', ' ');
+  fmt::print(stderr, "triaccel: {}\n", line);
   return exit_code(error.code);
 }
 
@@ -57,6 +62,10 @@ void add_shared_options(CLI::App& parser, SharedOptions& shared) {
   if (parser.get_option_no_throw("--set") == nullptr) {
     add_set_option(parser, shared.pairs, "Set an option, as a file would; may be repeated");
   }
+  if (parser.get_option_no_throw("--print-config") == nullptr) {
+    parser.add_flag("--print-config", shared.print_config,
+                    "Show the resulting configuration and stop");
+  }
   if (parser.get_option_no_throw("--seed") == nullptr) {
     parser.add_option("--seed", shared.seed, "Accepted everywhere; nothing here draws numbers")
         ->take_last();
@@ -64,16 +73,26 @@ void add_shared_options(CLI::App& parser, SharedOptions& shared) {
 }
 
 // Where a command has no configuration of its own: is that given in order, and how many threads?
-Result<void> apply_shared(SharedOptions& shared) {
-  if (shared.file.empty() && shared.pairs.empty() && shared.seed.empty()) return {};
+// Returns whether the command is to run.
+Result<bool> apply_shared(SharedOptions& shared, std::string_view command) {
   ConfigBuilder builder;
   if (!shared.file.empty()) TRI_TRY(builder.read_file(shared.file));
-  for (const std::string& pair : shared.pairs) TRI_TRY(builder.set_pair(pair));
+  TRI_TRY(builder.read_environment());
+  for (const std::string& pair : shared.pairs) {
+    TRI_TRY(builder.set_pair(pair));
+    if (pair.starts_with("threads=") || pair.starts_with("seed=")) continue;
+    return unexpected(ErrorCode::kInvalid,
+                      fmt::format("'{}' takes only threads and seed by --set, not '{}'; see "
+                                  "'triaccel {} --help'",
+                                  command, pair, command));
+  }
   if (!shared.seed.empty()) TRI_TRY(builder.set("seed", shared.seed));
+  if (shared.threads != 0) TRI_TRY(builder.set("threads", std::to_string(shared.threads)));
   TRI_ASSIGN(const ResolvedConfig resolved, builder.resolve());
-  if (shared.threads == 0)
-    shared.threads = static_cast<size_t>(resolved.config.threads.value_or(0));
-  return {};
+  shared.threads = static_cast<size_t>(resolved.config.threads.value_or(0));
+  if (shared.print_config)
+    fmt::print("{}", shared.json ? to_json(resolved.config) : to_toml(resolved));
+  return !shared.print_config;
 }
 
 // A file that is opened while 0, 1 or 2 is closed would get that number, and what is printed.
@@ -133,9 +152,13 @@ int run(int argc, char** argv) {
     return fail(wrong_use(mistake, commands, argc > 1 ? argv[1] : ""));
   }
   if (const Result<void> set = apply_environment(); !set) return fail(set.error());
-  if (const Result<void> set = apply_shared(shared); !set) return fail(set.error());
   for (const Command& command : commands) {
     if (!command.parser->parsed()) continue;
+    if (!command.configured) {
+      const Result<bool> wanted = apply_shared(shared, command.parser->get_name());
+      if (!wanted) return fail(wanted.error());
+      if (!*wanted) continue;
+    }
     if (const Result<void> done = command.work(); !done) return fail(done.error());
   }
   if (std::fflush(stdout) != 0) {
@@ -151,6 +174,12 @@ int main(int argc, char** argv) {
   tri::cli::open_standard_files();
   try {
     return tri::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs(
+        "triaccel: the system gave no more memory outside of the plan; give a smaller --memory or "
+        "fewer --threads, or lift the limit of the shell (ulimit -v)\n",
+        stderr);
+    return 3;
   } catch (const std::exception& unforeseen) {  // ours throw nothing; a library or new may
     std::fprintf(stderr, "triaccel: stopped by an unforeseen error: %s\n", unforeseen.what());
     return 1;

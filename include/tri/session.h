@@ -45,7 +45,7 @@ Result<TrainOutcome> repeat_training(const std::string& directory, const Setting
 struct ModelSource {
   std::string path;                // a checkpoint, a run's directory or a safetensors file
   std::string model;               // of a file; empty: the checkpoint's own
-  double width = 1;                // of a file
+  std::optional<double> width;     // of a file; none: 1
   std::string data;                // empty: the checkpoint's own
   std::optional<int64_t> pixels;   // of a file
   std::optional<int64_t> threads;  // none: all that the process may use
@@ -69,6 +69,7 @@ struct Prediction {
   size_t label = 0;
   std::string class_name;
   double probability = 0;
+  std::string error;  // why there is none of these, for an image that cannot be read
 };
 Result<std::vector<Prediction>> predict_images(const ModelSource& source,
                                                const std::vector<std::string>& images);

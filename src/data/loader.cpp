@@ -1,7 +1,10 @@
 #include "data/loader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -31,7 +34,21 @@ Loader::Loader(std::shared_ptr<const Source> source, SampleOrder order, LoaderOp
   TRI_CHECK(options_.capacity >= 1 && options_.readers >= 1, "capacity = {}, readers = {}",
             options_.capacity, options_.readers);
   TRI_CHECK(ring.size() >= ring_bytes(source_->info(), options_.capacity), "{} bytes", ring.size());
-  for (size_t i = 0; i < options_.readers; ++i) readers_.emplace_back([this] { read_ahead(); });
+  start_readers();
+}
+
+// As many as the system gives; none at all is told by take().
+void Loader::start_readers() {
+  try {
+    for (size_t i = 0; i < options_.readers; ++i) readers_.emplace_back([this] { read_ahead(); });
+  } catch (const std::system_error& error) {
+    if (!readers_.empty()) return;
+    failed_ = options_.position;
+    failure_ = {ErrorCode::kFailed,
+                fmt::format("no thread can be started to read images: {}; lift the limit on "
+                            "threads or memory (ulimit -u, -v)",
+                            error.what())};
+  }
 }
 
 Loader::~Loader() {

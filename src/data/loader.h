@@ -63,6 +63,7 @@ class Loader {
   const LoaderSeconds& seconds() const { return seconds_; }
 
  private:
+  void start_readers();
   void read_ahead();
   void stage(uint64_t position, const Record& record);
   void finish(size_t samples, const BatchSlots& slots);

@@ -1,19 +1,24 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/philox.h"
 #include "data/loader.h"
 #include "train/ceiling.h"
 #include "train/engine_options.h"
+#include "train/governing.h"
 #include "train/machine_limits.h"
 #include "train/process_memory.h"
+#include "train/step_pricing.h"
 #include "train/trace.h"
 #include "train/tuning/kernel_tuning.h"
 #include "tri/bench.h"
-#include "tri/plan.h"
 
 namespace tri {
 namespace {
@@ -106,6 +111,29 @@ Result<Times> time_steps(exec::Engine& engine, NoiseLoader& loader, int64_t step
   return times;
 }
 
+// What steering costs a step on average: what it sees of each one, a decision per window and an
+// estimate of curvature, in which a batch must lie.
+double control_ms(const Config& config, exec::Engine& engine, base::ThreadPool& pool) {
+  const control::Governor governor = train::make_governor(config, engine.model());
+  control::GovernorState state = governor.start();
+  const train::StepPricing pricing(config, engine, {0, [](int64_t) { return uint64_t{0}; }});
+  const exec::StepReport& report = engine.train(0, {1}, pool);
+  const base::Stopwatch each;
+  control::Signals signals = train::signals_of(engine, report, config.batch);
+  signals.ceiling_bytes = std::numeric_limits<uint64_t>::max();
+  governor.watch(state, signals, pricing.prices());
+  double seconds = each.seconds();
+  const base::Stopwatch window;
+  governor.decide(state, pricing.prices());
+  seconds += window.seconds() / static_cast<double>(config.control_every);
+  if (engine.forecast().curvature_samples > 0) {
+    const base::Stopwatch estimate;
+    engine.curvature(0, 1, pool);
+    seconds += estimate.seconds() / static_cast<double>(config.curvature_every);
+  }
+  return 1e3 * seconds;
+}
+
 // Fails with kDoesNotFit, otherwise says how many bytes the engine may have.
 Result<uint64_t> room_of(const ResolvedConfig& resolved, exec::Engine& engine, size_t threads) {
   TRI_ASSIGN(const uint64_t ceiling,
@@ -114,8 +142,13 @@ Result<uint64_t> room_of(const ResolvedConfig& resolved, exec::Engine& engine, s
   const uint64_t besides =
       base + NoiseLoader::bytes(engine) + train::pieces_bytes(engine.parameters());
   if (besides + engine.forecast().engine_peak_bytes <= ceiling) return ceiling - besides;
-  TRI_ASSIGN(const MemoryPlan plan, plan_memory(resolved));
-  return unexpected(ErrorCode::kDoesNotFit, refusal(plan));
+  return unexpected(
+      ErrorCode::kDoesNotFit,
+      fmt::format("a batch of {} needs {}, but the ceiling is {}; give more --memory or a smaller "
+                  "--batch ('plan' shows what a training would do)",
+                  resolved.config.batch,
+                  base::format_bytes(besides + engine.forecast().engine_peak_bytes),
+                  base::format_bytes(ceiling)));
 }
 
 }  // namespace
@@ -126,6 +159,7 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   TRI_ASSIGN(exec::EngineOptions options, train::engine_options(config, *model));
   TRI_ASSIGN(auto engine, train::plan_engine(config, model, options));
   TRI_ASSIGN(const uint64_t room, room_of(resolved, *engine, options.step.threads));
+  if (!config.profile.empty()) TRI_TRY(train::begin_trace(config.profile));
   base::ThreadPool pool(options.step.threads);
   StepBench bench;
   if (config.tune) {
@@ -144,9 +178,8 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   TRI_ASSIGN(const Times times, time_steps(*engine, loader, config.steps, pool));
   bench.peak_gflops = std::max(bench.peak_gflops, train::fma_peak_gflops(pool));
   if (!config.profile.empty()) TRI_TRY(train::write_trace(config.profile, *engine));
-  // They belong to the peak too.
-  engine->evaluate(0, engine->forecast().eval_samples, pool);
-  if (engine->forecast().curvature_samples > 0) engine->curvature(0, 1, pool);
+  bench.phases.control = control_ms(config, *engine, pool);
+  engine->evaluate(0, engine->forecast().eval_samples, pool);  // belongs to the peak too
 
   bench.ms_per_step = median(times.whole);
   bench.images_per_second = 1e3 * static_cast<double>(config.batch) / bench.ms_per_step;

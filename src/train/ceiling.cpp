@@ -14,10 +14,6 @@ constexpr double kAutoShare = 0.9;
 // Stacks of the threads, the panel, the metrics, pieces of files: measured below 3 MiB.
 constexpr uint64_t kSmallThings = uint64_t{13} << 18;
 
-std::string line(std::string_view name, uint64_t bytes) {
-  return fmt::format("\n  {:<28}{:>12}", name, base::format_bytes(bytes));
-}
-
 }  // namespace
 
 Result<uint64_t> ceiling_bytes(const std::string& text, const memory::Probes& probes) {
@@ -44,19 +40,14 @@ uint64_t decode_bytes(const std::string& data, uint64_t ceiling) {
   return data.starts_with("folder:") ? std::clamp(ceiling / 16, kLeast, kMost) : 0;
 }
 
-Error does_not_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,
-                   const std::string& advice) {
-  std::string table = line("the process itself", need.base_bytes);
-  for (const memory::Kind kind : memory::kKinds) {
-    table += line(fmt::format("engine: {}", memory::name(kind)), forecast.by_kind[kind]);
-  }
-  table += line("engine: peak of these", need.engine_bytes);
-  table += line("images read ahead", need.data_bytes);
-  table += line("files, decoders, threads", need.pieces_bytes);
-  table += line("all together", need.total());
-  return {ErrorCode::kDoesNotFit, fmt::format("the run needs {} and --memory allows {}; {}{}",
-                                              base::format_bytes(need.total()),
-                                              base::format_bytes(ceiling), advice, table)};
+Error does_not_fit(const Need& need, uint64_t ceiling, const std::string& advice) {
+  const auto text = [](uint64_t bytes) { return base::format_bytes(bytes); };
+  return {
+      ErrorCode::kDoesNotFit,
+      fmt::format("the run needs {} (the process itself {}, the engine {}, images read ahead {}, "
+                  "files, decoders and threads {}) and --memory allows {}; {}",
+                  text(need.total()), text(need.base_bytes), text(need.engine_bytes),
+                  text(need.data_bytes), text(need.pieces_bytes), text(ceiling), advice)};
 }
 
 }  // namespace tri::train

@@ -34,8 +34,7 @@ uint64_t pieces_bytes(const exec::Parameters& parameters);
 // that do not are skipped and counted.
 uint64_t decode_bytes(const std::string& data, uint64_t ceiling);
 
-// Why a run cannot be, with the table of what needs how much. `advice`: what to do about it.
-Error does_not_fit(const Need& need, uint64_t ceiling, const exec::Forecast& forecast,
-                   const std::string& advice);
+// Why a run cannot be, and what needs how much. `advice`: what to do about it.
+Error does_not_fit(const Need& need, uint64_t ceiling, const std::string& advice);
 
 }  // namespace tri::train

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "control/precision/adaptive.h"
 #include "train/invalid.h"
 
 namespace tri::train {
@@ -97,12 +98,16 @@ Result<void> check_control(const Config& config) {
     return invalid(fmt::format("--rho-low {} is not below --rho-high {}; give a smaller one",
                                config.rho_low, config.rho_high));
   }
-  if (config.tau_low && config.tau_high && *config.tau_low >= *config.tau_high) {
+  const control::Thresholds taus =
+      control::thresholds({.relative = config.variance_rule == VarianceRule::kRelative,
+                           .tau_low = config.tau_low,
+                           .tau_high = config.tau_high});
+  if (taus.low >= taus.high) {
     return invalid(fmt::format("--tau-low {} is not below --tau-high {}; give a smaller one",
-                               *config.tau_low, *config.tau_high));
+                               taus.low, taus.high));
   }
   // A Gram matrix of b gradients has b eigenvalues.
-  if (config.curvature_top > config.curvature_batch) {
+  if (config.curvature != Curvature::kOff && config.curvature_top > config.curvature_batch) {
     return invalid(
         fmt::format("--curvature-top {} asks for more eigenvalues than --curvature-batch "
                     "{} can show; give at most as many",

@@ -36,7 +36,7 @@ struct Loaded {
 Result<ModelCard> card_from_data(const ModelSource& source, const data::Dataset& set) {
   const data::SourceInfo& info = set.train->info();
   ModelCard card{.model = source.model,
-                 .width = source.width,
+                 .width = source.width.value_or(1),
                  .image = info.shape,
                  .class_names = info.class_names,
                  .data = source.data,
@@ -56,6 +56,12 @@ Result<ModelCard> card_of(const ModelSource& source, const SavedModel& saved) {
     if (!source.model.empty() && source.model != card.model) {
       return invalid(fmt::format("--model {} was given and '{}' holds a {}; leave it out",
                                  source.model, saved.file, card.model));
+    }
+    const bool sized = source.pixels && *source.pixels != card.image.h;
+    if (sized || (source.width && *source.width != card.width)) {
+      return invalid(fmt::format(
+          "--{} was given and '{}' holds a network of width {} for {} pixels; leave it out",
+          sized ? "pixels" : "width", saved.file, card.width, card.image.h));
     }
     if (!source.data.empty()) card.data = source.data;
     return card;
@@ -154,8 +160,14 @@ Result<std::vector<Prediction>> predict_images(const ModelSource& source,
   std::vector<uint8_t> pixels;
   std::vector<Prediction> predictions;
   for (const std::string& path : images) {
-    TRI_ASSIGN(const data::File file, data::File::open(path));
-    TRI_TRY(data::decode_image(file, shape, kDecodeBytes, pixels));
+    const Result<void> read = [&]() -> Result<void> {
+      TRI_ASSIGN(const data::File file, data::File::open(path));
+      return data::decode_image(file, shape, kDecodeBytes, pixels);
+    }();
+    if (!read) {
+      predictions.push_back({.image = path, .class_name = {}, .error = read.error().message});
+      continue;
+    }
     const exec::BatchRoom room = loaded.engine->batch(0);
     transform.apply(pixels.data(), 0, 0, room.x.data(), scratch);
     room.labels[0] = 0;
@@ -164,7 +176,7 @@ Result<std::vector<Prediction>> predict_images(const ModelSource& source,
     const auto top = static_cast<size_t>(std::ranges::max_element(logits) - logits.begin());
     double sum = 0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - logits[top]);
-    predictions.push_back({path, top, loaded.card.class_names[top], 1 / sum});
+    predictions.push_back({path, top, loaded.card.class_names[top], 1 / sum, {}});
   }
   return predictions;
 }

@@ -19,7 +19,7 @@ Result<void> TrainingLoop::report_small_curvature() {
   return warn(fmt::format(
       "curvature is measured on {} samples instead of {}: {}", samples, config.curvature_batch,
       samples == step ? "a step has no more"
-                      : fmt::format("there is no room for more beside a step of {}", step)));
+                      : fmt::format("more would need more memory than a step of {} does", step)));
 }
 
 Result<void> TrainingLoop::report_skipped() {

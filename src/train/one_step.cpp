@@ -203,8 +203,8 @@ Result<OneStep> one_step(const Config& config, const std::string& input) {
                          .engine_bytes = engine->forecast().engine_peak_bytes,
                          .pieces_bytes = train::pieces_bytes(engine->parameters())};
   if (need.total() > ceiling)
-    return unexpected(train::does_not_fit(need, ceiling, engine->forecast(),
-                                          "give a larger --memory or a smaller batch"));
+    return unexpected(
+        train::does_not_fit(need, ceiling, "give a larger --memory or a smaller batch"));
   TRI_TRY(engine->obtain(static_cast<uint64_t>(config.seed)));
   TRI_ASSIGN(const std::string weights, train::model_file_of(config.init));
   TRI_ASSIGN(const train::LoadedModel loaded,

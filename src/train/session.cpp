@@ -25,6 +25,7 @@
 #include "train/replace_file.h"
 #include "train/snapshot.h"
 #include "train/training_loop.h"
+#include "train/trace.h"
 #include "train/tuning/kernel_tuning.h"
 
 namespace tri {
@@ -137,7 +138,7 @@ Result<void> check_ceiling(const Preparation& made, uint64_t ceiling) {
   TRI_ASSIGN(
       const std::vector<PlannedRemedy> remedies,
       find_remedies(made.config, made.engine->shared_model(), made.besides(), ceiling, largest));
-  return unexpected(does_not_fit(made.need, ceiling, made.engine->forecast(), advice(remedies)));
+  return unexpected(does_not_fit(made.need, ceiling, advice(remedies)));
 }
 
 Result<RunState> first_state(const Preparation& made) {
@@ -285,6 +286,15 @@ Result<bool> move_ceiling(const Config& config, const RunDirectory& run, const S
   return true;
 }
 
+Result<void> check_batch(const Preparation& made) {
+  const auto images = static_cast<int64_t>(made.dataset.train->info().count);
+  if (made.config.batch <= images) return {};
+  return invalid(
+      fmt::format("--batch {} is more than the {} images to learn from; give a smaller "
+                  "one",
+                  made.config.batch, images));
+}
+
 // What a run that is repeated met and chose.
 struct Repeated {
   CeilingRecord ceilings;  // to live below, instead of the machine's
@@ -294,11 +304,13 @@ struct Repeated {
 Result<TrainOutcome> begin(const ResolvedConfig& resolved, Repeated* repeats,
                            const Display& display) {
   TRI_ASSIGN(Preparation made, prepare(resolved.config));
+  if (!made.config.profile.empty()) TRI_TRY(begin_trace(made.config.profile));
   made.need.base_bytes = repeats != nullptr ? repeats->ceilings.base_bytes : resident_bytes();
   TRI_ASSIGN(RunState state, first_state(made));
   if (repeats != nullptr) state.ceiling_bytes = state.asked_bytes = repeats->ceilings.first_bytes;
   TRI_ASSIGN(std::optional<metrics::Fields> opening, fit_at_start(made, state));
   TRI_TRY(check_ceiling(made, state.ceiling_bytes));
+  TRI_TRY(check_batch(made));
   const bool tunes = made.config.tune && repeats == nullptr;
   std::vector<KernelTime> times;
   if (tunes) {
@@ -347,6 +359,13 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
   using namespace tri::train;
   TRI_ASSIGN(const RunDirectory run, find_run_directory(directory));
   TRI_ASSIGN(const RunLock lock, RunLock::take(run));
+  for (const auto& [key, text] : changes) {
+    if (key != "out") continue;
+    return invalid(
+        fmt::format("--out {} has no say with --resume, the run goes on in '{}'; leave "
+                    "it out, or copy the directory first",
+                    text, run.path));
+  }
   TRI_ASSIGN(const ResolvedConfig resolved, resumed_config(run, changes));
   TRI_ASSIGN(RunState state, read_snapshot_state(run.last()));
   if (state.config_crc != config_crc(resolved.config)) {
@@ -369,6 +388,8 @@ Result<TrainOutcome> resume_training(const std::string& directory, const Setting
   TRI_TRY(load_snapshot(run.last(), *made.engine));
   std::vector<std::string> warnings;
   if (const auto note = note_other_target(state)) warnings.push_back(*note);
+  // What was changed holds from now on, also when this process dies.
+  if (!changes.empty()) TRI_TRY(replace_file(run.config(), to_toml(resolved)));
   TRI_ASSIGN(metrics::JsonlWriter events, metrics::JsonlWriter::resume(run.metrics(), state.step));
   return work(made, std::move(state), run, std::move(events), {opening, warnings}, display);
 }

@@ -269,7 +269,7 @@ TEST_F(SessionTest, KernelsAreMeasuredOnceAndKept) {
 TEST_F(SessionTest, RefusesWhatDoesNotFit) {
   const Error error = refused({{"memory", "8MiB"}, {"model", "resnet18"}});
   EXPECT_EQ(error.code, ErrorCode::kDoesNotFit);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("8.0 MiB"), HasSubstr("weights")));
+  EXPECT_THAT(error.message, AllOf(HasSubstr("8.0 MiB"), HasSubstr("the engine")));
   EXPECT_FALSE(fs::exists(at("refused")));
 }
 

@@ -43,6 +43,8 @@ std::string trace_json(const exec::StepPlan& plan, std::span<const int64_t> tick
   return Json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump();
 }
 
+Result<void> begin_trace(const std::string& path) { return replace_file(path, trace_json({}, {})); }
+
 Result<void> write_trace(const std::string& path, const exec::Engine& engine) {
   return replace_file(path, trace_json(engine.step_plan(), engine.tick_ns()));
 }

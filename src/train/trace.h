@@ -11,6 +11,9 @@ namespace tri::train {
 // The step as JSON: an object with "traceEvents".
 std::string trace_json(const exec::StepPlan& plan, std::span<const int64_t> tick_ns);
 
+// Writes an empty trace: whether a file can be there is told before any step.
+Result<void> begin_trace(const std::string& path);
+
 // Writes the last step that `engine` ran, which was a training step.
 Result<void> write_trace(const std::string& path, const exec::Engine& engine);
 

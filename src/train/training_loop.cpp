@@ -203,8 +203,8 @@ Result<void> TrainingLoop::step() {
   midway_ = false;
   TRI_TRY(write_deferred());
   TRI_TRY(report_small_ghost());
-  // The second step of this process: the first one meets cold caches.
-  if (!parts_.config.profile.empty() && ++steps_here_ == 2) {
+  // The second step of this process, where there is one: the first meets cold caches.
+  if (!parts_.config.profile.empty() && ++steps_here_ <= 2) {
     const Result<void> traced = write_trace(parts_.config.profile, parts_.engine);
     if (!traced) TRI_TRY(warn(traced.error().message));
   }

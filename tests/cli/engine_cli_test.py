@@ -137,6 +137,7 @@ class BenchStep(unittest.TestCase):
             self.assertEqual(list(bench["phases"]), ["data", "forward", "backward", "update",
                                                      "control"])
             self.assertGreater(bench["useful_gflop"], 0)
+            self.assertGreater(bench["phases"]["control"], 0)
             if not sanitized():
                 self.assertGreater(bench["process_peak_bytes"], bench["engine_peak_bytes"])
 
@@ -158,6 +159,7 @@ class BenchStep(unittest.TestCase):
     def test_what_does_not_fit_is_not_started(self):
         done = triaccel("bench", "step", "--method", "fp32", "--memory", "100MiB")
         self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, r"\Atriaccel: a batch of 96 needs 1\d\d\.\d MiB, but the ceiling is 100.0 MiB; [^\n]+\n\Z")
         self.assertRegex(done.stderr, r"\Atriaccel: [^\n]+needs[^\n]+\n\Z")
         self.assertEqual(done.stdout, "")
 
@@ -258,6 +260,10 @@ class Step(Sentences):
     def test_bad_use(self):
         self.assert_sentence(["step", "--model", "mlp"], "--input")
         self.assert_sentence(self.arguments("--ghost-batch", "2"), "--ghost-batch")
+        for other in [self.weights, self.batch]:
+            self.assert_sentence(self.arguments("--out", other), "would be lost")
+        shown = triaccel(*self.arguments("--method", "triaccel", "--print-config")).stdout
+        self.assertIn("ghost-batch = 0", shown)
         self.assert_sentence(self.arguments("--batch", "5"), "--batch")
         self.assert_sentence(self.arguments("--init="), "--init")
         done = triaccel(*self.arguments("--out", "/nowhere/o.safetensors"))

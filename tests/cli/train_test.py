@@ -64,7 +64,7 @@ class Folder(unittest.TestCase):
     def assert_refused(self, code, arguments, *fragments):
         done = triaccel(*arguments, cwd=self.folder)
         self.assertEqual(done.returncode, code, done.stderr)
-        self.assertRegex(done.stderr, r"\Atriaccel: [^\n]+\n")
+        self.assertRegex(done.stderr, r"\Atriaccel: [^\n]+\n\Z")
         for fragment in fragments:
             self.assertIn(fragment, done.stderr)
 
@@ -127,12 +127,14 @@ class Train(Folder):
                    for folder in (first, self.folder / "b")]
         self.assertEqual(*kernels)
 
-    def test_a_trace_that_cannot_be_written_costs_no_step(self):
-        model = "checkpoints/last/model.safetensors"
-        plain, _ = self.run_of("a")
-        traced, done = self.run_of("b", "--profile", str(self.folder / "none/trace.json"))
-        self.assertEqual((plain / model).read_bytes(), (traced / model).read_bytes())
-        self.assertIn("trace.json", (traced / "metrics.jsonl").read_text())
+    def test_a_trace_that_cannot_be_written_is_said_before_the_first_step(self):
+        self.assert_refused(1, ["train", *TINY, "--profile", "none/trace.json", "--out", "b"],
+                            "none/trace.json")
+        self.assertFalse((self.folder / "b").exists())
+        for steps in ["1", "3"]:
+            self.run_of(steps, "--max-steps", steps, "--profile", str(self.folder / "trace.json"))
+            trace = json.loads((self.folder / "trace.json").read_text())
+            self.assertTrue(trace["traceEvents"], steps)
 
     def test_any_number_of_threads_gives_the_same_weights(self):
         model = "checkpoints/last/model.safetensors"
@@ -226,13 +228,14 @@ class Signals(Folder):
 class WrongUse(Folder):
     def test_ceiling(self):
         self.assert_refused(3, ["train", *TINY, "--model", "resnet18", "--memory", "10MiB"],
-                            "10.0 MiB", "weights")
+                            "10.0 MiB", "the engine")
         self.assertEqual(list(self.folder.iterdir()), [])
 
     @weighs_the_process
     def test_a_batch_that_would_fit_is_named(self):
         self.assert_refused(3, ["train", *TINY, "--batch", "16384", "--memory", "40MiB"],
                             "give --batch ")
+        self.assert_refused(2, ["train", *TINY, "--batch", "128"], "128", "90 images")
 
     def test_divergence(self):
         """Only after several steps were lost with every layer in fp32, or a loss scale of 1."""
@@ -263,6 +266,16 @@ class WrongUse(Folder):
         for option in ["--resume", "--repeat"]:
             self.assert_refused(2, ["train", option, ""], option)
         self.assertFalse((self.folder / "runs").exists())
+
+    def test_a_resumed_run_keeps_what_was_changed(self):
+        path, _ = self.run_of("a", "--max-steps", "2")
+        done = triaccel("train", "--resume", str(path), "--max-steps", "4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("max-steps = 4", (path / "config.toml").read_text())
+        again = triaccel("train", "--resume", str(path), "--max-steps", "off")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(json.loads((path / "summary.json").read_text())["epochs"], 3)
+        self.assert_refused(2, ["train", "--resume", str(path), "--out", "b"], "--out b")
 
     def test_a_resumed_run_has_its_configuration(self):
         path, _ = self.run_of("a", "--max-steps", "1")
@@ -316,6 +329,26 @@ def torchvision_file(path, listing, classes):
             data += struct.pack("<q", 5)
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class SharedOptions(Folder):
+    def test_other_commands_refuse_what_they_would_ignore(self):
+        path, _ = self.run_of("a")
+        self.assert_refused(2, ["eval", str(path), "--set", "data=synthetic:5,9,90"], "data=")
+        self.assert_refused(2, ["eval", str(path), "--width", "3"], "--width")
+        self.assert_refused(2, ["eval", str(path), "--pixels", "8"], "--pixels")
+        done = triaccel("eval", str(path), "--set", "threads=1", "--pixels", "9", "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_environment_holds_everywhere(self):
+        path, _ = self.run_of("a")
+        for command in [["info"], ["eval", str(path)]]:
+            done = triaccel(*command, env={**os.environ, "TRIACCEL_THREADS": "abc"})
+            self.assertEqual(done.returncode, 2, done.stderr)
+        info = triaccel("info", "--json", env={**os.environ, "TRIACCEL_THREADS": "3"})
+        self.assertEqual(json.loads(info.stdout)["machine"]["threads"], 3)
+        shown = triaccel("info", "--print-config", env={**os.environ, "TRIACCEL_THREADS": "3"})
+        self.assertRegex(shown.stdout, r"threads = 3 +# environment")
 
 
 class Init(Folder):
@@ -380,8 +413,13 @@ class Checkpoints(Folder):
         text = triaccel("predict", str(path), str(images[0]))
         self.assertRegex(text.stdout, r"0\.png: grating \d \(\d+\.\d %\)")
         (self.folder / "no.png").write_bytes(b"no image")
-        self.assert_refused(2, ["predict", str(path), "no.png"], "no.png")
+        self.assert_refused(1, ["predict", str(path), "no.png"], "no.png")
         self.assert_refused(1, ["predict", str(path), "missing.png"], "missing.png")
+        several = triaccel("predict", str(path), str(images[0]), "no.png", str(images[1]),
+                           cwd=self.folder)
+        self.assertEqual(several.returncode, 1)
+        self.assertEqual(len(several.stdout.splitlines()), 2)
+        self.assertIn("no.png", several.stderr)
 
 
 if __name__ == "__main__":

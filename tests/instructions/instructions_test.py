@@ -28,7 +28,7 @@ TICK = re.compile(r"_Function_handler<void \(tri::exec::StepRun&\), tri::exec::S
 
 def phase_of(method):
     """Of the ticks that a method of StepBuilder makes."""
-    if method in ("step_vectors", "update_after"):
+    if method in ("step_bias", "step_norm", "update_after"):
         return "update"
     if method.startswith(("forward", "norm_forward", "scale_factors", "loss")):
         return "forward"
