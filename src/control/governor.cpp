@@ -123,12 +123,13 @@ Decision Governor::decide(GovernorState& state, const Signals& window, const Pri
 }
 
 void Governor::estimate(GovernorState& state, std::vector<double> lambda,
-                        std::optional<double> noise_scale) const {
+                        std::optional<GradientNoise> noise) const {
   TRI_CHECK(lambda.size() == layers_.size(), "curvature of {} layers, not {}", lambda.size(),
             layers_.size());
   smooth_curvature(settings_.step_size, state.lambda, lambda);
   state.window.lambda = std::move(lambda);
-  state.window.noise_scale = noise_scale;
+  if (noise) smooth_noise(settings_.step_size, state.noise, *noise);
+  state.window.noise_scale = state.noise ? state.noise->scale() : std::nullopt;
 }
 
 double Governor::step_factor(const GovernorState& state, size_t layer, double rate) const {

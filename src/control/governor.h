@@ -63,11 +63,12 @@ struct GovernorState : StepShape {
   int64_t helpless = 0;        // of those, with nothing left to try
   uint64_t changes = 0;        // made so far
   LossScale loss;
-  std::vector<AdaptiveLayer> layers;  // kAdaptive, kFp32, kBf16
-  Assignment assignment;              // by operation; kFp16x169, kFp8, kHfp8, kAssign
-  std::vector<double> lambda;         // smoothed curvature by layer; empty: no estimate yet
-  std::optional<double> noise_scale;  // of the last estimate; windows between estimates keep to it
-  Signals window;                     // since the last decide()
+  std::vector<AdaptiveLayer> layers;   // kAdaptive, kFp32, kBf16
+  Assignment assignment;               // by operation; kFp16x169, kFp8, kHfp8, kAssign
+  std::vector<double> lambda;          // smoothed curvature by layer; empty: no estimate yet
+  std::optional<GradientNoise> noise;  // smoothed; none: no estimate yet
+  std::optional<double> noise_scale;   // behind the last estimate; windows between keep to it
+  Signals window;                      // since the last decide()
   bool operator==(const GovernorState&) const = default;
 };
 
@@ -88,7 +89,7 @@ class Governor {
   // Takes an estimate of curvature, largest eigenvalue by layer: step sizes follow at once,
   // precision at the end of the window.
   void estimate(GovernorState& state, std::vector<double> lambda,
-                std::optional<double> noise_scale) const;
+                std::optional<GradientNoise> noise) const;
 
   // At the end of a window: decides, and begins the next one.
   Decision decide(GovernorState& state, const PriceOf& price) const;

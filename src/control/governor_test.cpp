@@ -217,6 +217,19 @@ TEST(Governor, ABatchChangeAloneFlipsNothing) {
   }
 }
 
+TEST(Governor, NoiseAndMeanAreSmoothedEachForItself) {
+  MadeUpRun run(adaptive_settings());
+  const std::vector<double> lambda(kLayers, 0.1);
+  run.governor.estimate(run.state, lambda, GradientNoise{10, 1});
+  EXPECT_EQ(run.state.window.noise_scale, 10);
+  run.governor.estimate(run.state, lambda, GradientNoise{30, -0.5});
+  EXPECT_DOUBLE_EQ(run.state.window.noise_scale.value_or(0), 20 / 0.25);
+  run.governor.estimate(run.state, lambda, GradientNoise{30, -2});
+  EXPECT_FALSE(run.state.window.noise_scale) << "the mean cannot be told from noise";
+  run.governor.estimate(run.state, lambda, {});
+  EXPECT_FALSE(run.state.window.noise_scale);
+}
+
 TEST(Governor, TheLastNoiseScaleHoldsUntilTheNextEstimate) {
   MadeUpRun run(adaptive_settings());
   Signals window = run.signals(10'000'000);
@@ -516,7 +529,8 @@ TEST(Governor, RecordedSignalsReplayToTheSameDecisions) {
         decisions.push_back(run.now);
       }
       if (!run.state.window.lambda.empty()) {
-        run.governor.estimate(run.state, run.state.window.lambda, 50.0);
+        const GradientNoise noise{1 + 100 * std::pow(2.0, random() % 8), 1};
+        run.governor.estimate(run.state, run.state.window.lambda, noise);
       }
       records.push_back({false, run.state.window});
       run.now = run.governor.decide(run.state, price_of);

@@ -14,7 +14,7 @@ std::vector<Decision> replay(const Governor& governor, std::span<const Record> r
       signals.used_bytes = price(now.table, now, signals.ceiling_bytes).bytes;
     }
     if (!record.urgent && !signals.lambda.empty()) {
-      governor.estimate(state, signals.lambda, signals.noise_scale);
+      smooth_curvature(governor.settings().step_size, state.lambda, signals.lambda);
     }
     decisions.push_back(record.urgent ? governor.react(state, signals, price)
                                       : governor.decide(state, signals, price));

@@ -204,7 +204,7 @@ constexpr OptionRow kRows[] = {
     row<&C::clip>(kOptimisation, "clip", "off|NORM",
                   "clip gradients; with the fused step by the norm of the step before", kPositive),
     row<&C::clip_exact>(kOptimisation, "clip-exact", "", "clip by the exact norm, in two passes"),
-    row<&C::clip_layer>(kOptimisation, "clip-layer", "", "clip each layer by its own norm"),
+    row<&C::clip_layer>(kOptimisation, "clip-layer", "", "clip each parameter by its own norm"),
     row<&C::accumulate>(kOptimisation, "accumulate", "bf16|fp32",
                         "gradient buffer of micro-batches"),
     row<&C::patience>(kOptimisation, "patience", "off|EPOCHS",

@@ -110,6 +110,8 @@ Json to_json(const control::GovernorState& state) {
   for (const control::LowTensors& low : state.assignment) {
     json["assignment"].push_back(Json::array({low.p, low.y, low.gy, low.denied}));
   }
+  json["noise"] = nullptr;
+  if (state.noise) json["noise"] = Json::array({state.noise->variance, state.noise->squared_mean});
   json["window"] = signals_json(state.window);
   return json;
 }
@@ -125,6 +127,10 @@ void from_json(const Json& json, control::GovernorState& state) {
   for (const Json& low : json.at("assignment")) {
     state.assignment.push_back({low.at(0).get<bool>(), low.at(1).get<bool>(), low.at(2).get<bool>(),
                                 low.at(3).get<bool>()});
+  }
+  state.noise.reset();
+  if (const Json& noise = json.at("noise"); !noise.is_null()) {
+    state.noise = {noise.at(0).get<double>(), noise.at(1).get<double>()};
   }
   state.window = read_signals(json.at("window"));
 }

@@ -33,6 +33,7 @@ RunState example_state() {
   state.control.layers = {{.spread = 1e-9, .level = control::Level::kFp16, .why_wish = "why"}};
   state.control.assignment = {{true, false, true, true}};
   state.control.lambda = {1.0 / 3};
+  state.control.noise = {2.5, -0.125};
   state.control.window = {.step = 3, .noise_scale = 0.1, .layers = {{.spread = 0.7}}};
   state.card = {.model = "convnet",
                 .width = 0.25,

@@ -24,8 +24,8 @@
 #include "train/remedies.h"
 #include "train/replace_file.h"
 #include "train/snapshot.h"
-#include "train/training_loop.h"
 #include "train/trace.h"
+#include "train/training_loop.h"
 #include "train/tuning/kernel_tuning.h"
 
 namespace tri {

@@ -130,12 +130,15 @@ metrics::Fields Steering::note_curvature(const exec::CurvatureReport& report, do
   for (const exec::LayerCurvature& layer : report.layers) {
     lambda.push_back(std::ranges::max(layer.eigenvalues));  // hessian: not always the first
   }
-  const double noise = report.noise.scale;
+  const exec::GradientNoise& noise = report.noise;
   const bool usable = std::ranges::all_of(lambda, [](double l) { return std::isfinite(l); });
-  // A mean gradient too small to be told from noise bounds no batch.
-  const bool bounded = config_.curvature == Curvature::kFisher && std::isfinite(noise) && noise > 0;
+  const bool noted = config_.curvature == Curvature::kFisher && noise.variance > 0 &&
+                     std::isfinite(noise.variance) && std::isfinite(noise.squared_mean);
   if (usable) {
-    governor_.estimate(state_.control, lambda, bounded ? std::optional(noise) : std::nullopt);
+    governor_.estimate(
+        state_.control, lambda,
+        noted ? std::optional(control::GradientNoise{noise.variance, noise.squared_mean})
+              : std::nullopt);
   }
   std::vector<metrics::Fields> layers;
   for (size_t l = 0; l < lambda.size(); ++l) {
@@ -145,7 +148,7 @@ metrics::Fields Steering::note_curvature(const exec::CurvatureReport& report, do
                       {"step_size", rate * governor_.step_factor(state_.control, l, rate)}});
   }
   metrics::Fields event{{"curvature_samples", report.samples}, {"layers", layers}};
-  if (bounded) event.add("noise_scale", noise);
+  if (const auto scale = state_.control.window.noise_scale) event.add("noise_scale", *scale);
   return event;
 }
 

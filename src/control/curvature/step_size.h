@@ -28,6 +28,29 @@ inline void smooth_curvature(const StepSizeSettings& settings, std::vector<doubl
   }
 }
 
+// Of the whole gradient: the trace of its covariance over single samples, and the squared norm of
+// its mean, both unbiased, so that the second may fall below zero.
+struct GradientNoise {
+  double variance = 0, squared_mean = 0;
+  bool operator==(const GradientNoise&) const = default;
+
+  // The batch at which noise and mean weigh the same; none where the mean cannot be told from
+  // noise, which bounds no batch.
+  std::optional<double> scale() const {
+    if (squared_mean <= 0 || variance <= 0) return std::nullopt;
+    return variance / squared_mean;
+  }
+};
+
+// Numerator and denominator each for itself: a quotient of two noisy numbers has no useful mean.
+inline void smooth_noise(const StepSizeSettings& settings, std::optional<GradientNoise>& smooth,
+                         const GradientNoise& noise) {
+  if (!smooth) smooth = noise;
+  smooth->variance = settings.keep * smooth->variance + (1 - settings.keep) * noise.variance;
+  smooth->squared_mean =
+      settings.keep * smooth->squared_mean + (1 - settings.keep) * noise.squared_mean;
+}
+
 // What a layer's rate is multiplied with; in (0, 1].
 inline double step_factor(const StepSizeSettings& settings, double rate, double lambda) {
   if (!settings.on) return 1;
