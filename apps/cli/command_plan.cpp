@@ -29,6 +29,7 @@ Json as_json(const MemoryPlan& plan) {
                       {"y", layer.y},
                       {"gy", layer.gy},
                       {"gp", layer.gp},
+                      {"m", layer.m},
                       {"forward_kernel", layer.forward_kernel},
                       {"backward_kernel", layer.backward_kernel}});
   }
@@ -56,12 +57,12 @@ Json as_json(const MemoryPlan& plan) {
 }
 
 void print_text(const MemoryPlan& plan) {
-  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{}\n", "layer", "params",
-             "weights", "state", "saved", "P", "Y", "GY", "GP", "kernels");
+  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{:<6}{}\n", "layer", "params",
+             "weights", "state", "saved", "P", "Y", "GY", "GP", "M", "kernels");
   for (const PlannedLayer& layer : plan.layers) {
-    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{}, {}\n", layer.name,
+    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{:<6}{}, {}\n", layer.name,
                layer.params, bytes_text(layer.weights_bytes), bytes_text(layer.state_bytes),
-               bytes_text(layer.saved_bytes), layer.p, layer.y, layer.gy, layer.gp,
+               bytes_text(layer.saved_bytes), layer.p, layer.y, layer.gy, layer.gp, layer.m,
                layer.forward_kernel, layer.backward_kernel);
   }
   fmt::print("\n");

@@ -18,8 +18,10 @@ struct PlannedLayer {
   int64_t params = 0;
   uint64_t weights_bytes = 0, state_bytes = 0;
   uint64_t saved_bytes = 0;  // activations kept from forward to backward
-  // Formats at the start: of the weight at work, the saved output, and their gradients.
+  // Formats at the start: of the weight at work, the saved output, their gradients, and the
+  // optimizer's state ("none": it has no moments).
   std::string_view p, y, gy, gp;
+  std::string m;
   // Of both passes, as the shape says; --tune may find others that fit as well.
   std::string_view forward_kernel, backward_kernel;
 };

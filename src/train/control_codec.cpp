@@ -168,15 +168,17 @@ control::PrecisionTable read_table(const Json& json) {
 }
 
 metrics::Fields table_fields(const control::PrecisionTable& table,
-                             std::span<const control::LayerFacts> layers) {
+                             std::span<const control::LayerFacts> layers,
+                             const std::string& state) {
   metrics::Fields fields;
   for (size_t l = 0; l < table.size(); ++l) {
     const auto word = [](numeric::Format format) { return numeric::spec(format).name; };
     const control::PrecisionRow& row = table[l];
-    fields.add(
-        layers[l].name,
-        metrics::Fields{
-            {"p", word(row.p)}, {"y", word(row.y)}, {"gy", word(row.gy)}, {"gp", word(row.gp)}});
+    fields.add(layers[l].name, metrics::Fields{{"p", word(row.p)},
+                                               {"y", word(row.y)},
+                                               {"gy", word(row.gy)},
+                                               {"gp", word(row.gp)},
+                                               {"m", state}});
   }
   return fields;
 }

@@ -18,9 +18,9 @@ control::Signals read_signals(const nlohmann::ordered_json& json);
 nlohmann::ordered_json to_json(const control::PrecisionTable& table);
 control::PrecisionTable read_table(const nlohmann::ordered_json& json);
 
-// {LAYER: {"p": "bf16", "y": ..., "gy": ..., "gp": ...}}, for people.
+// {LAYER: {"p": "bf16", "y": ..., "gy": ..., "gp": ..., "m": `state`}}, for people.
 metrics::Fields table_fields(const control::PrecisionTable& table,
-                             std::span<const control::LayerFacts> layers);
+                             std::span<const control::LayerFacts> layers, const std::string& state);
 
 // A `control` event: the changes, what they follow from, and where they lead. `urgent`: decided
 // behind a step inside a window.

@@ -98,6 +98,14 @@ Result<std::shared_ptr<const nn::Model>> model_of(const Config& config) {
   return model_of(config, input);
 }
 
+bool is_stateless(const Config& config) {
+  return config.optimizer == "sgd" && config.momentum == 0;
+}
+
+std::string state_word(const Config& config) {
+  return is_stateless(config) ? "none" : config.state;
+}
+
 Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model& model) {
   const auto rule = optim::parse_rule(config.optimizer);
   const auto weights = optim::parse_weight_form(config.weights);
@@ -137,8 +145,7 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
   options.step.formats = formats_of(governor.current(governor.start()).table);
   options.forms.weights = *weights;
   options.forms.state = *state;
-  const bool stateless = *rule == optim::Rule::kSgd && config.momentum == 0;
-  options.forms.moments = stateless ? 0 : optim::moments(*rule);
+  options.forms.moments = is_stateless(config) ? 0 : optim::moments(*rule);
   options.batch_buffers = 1;  // the next batch waits in the loader, as bytes
   options.store = config.recompute == Recompute::kOff;
   return options;

@@ -46,5 +46,8 @@ size_t threads_of(const Config& config);
 
 // REQUIRES: a resolved configuration. At its first rate; schedules change `lr` later.
 optim::Hyper hyper_of(const Config& config);
+bool is_stateless(const Config& config);
+// The form of the optimizer's state, "none" where there is none.
+std::string state_word(const Config& config);
 
 }  // namespace tri::train

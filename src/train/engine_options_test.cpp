@@ -100,6 +100,8 @@ TEST(EngineOptions, sgd_without_momentum_has_no_state) {
   const auto model = model_of(plain);
   ASSERT_TRUE(model.has_value());
   EXPECT_EQ(engine_options(plain, **model)->forms.moments, 0u);
+  EXPECT_EQ(state_word(plain), "none");
+  EXPECT_EQ(state_word(resolved({}).config), "int8");
 }
 
 TEST(EngineOptions, sizes_without_data_are_those_of_colour_images) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "memory/malloc_policy.h"
 #include "train/training_loop.h"
 
@@ -26,7 +27,9 @@ Result<void> TrainingLoop::follow_ceiling() {
   state_.request_serial = watch_.request_serial();
   if (!move) return {};
   const int64_t samples = parts_.engine.spec().samples, batch = state_.control.batch;
+  const base::Stopwatch spent;
   TRI_ASSIGN(metrics::Fields event, steering_.move_ceiling(move->bytes, move->reason));
+  state_.control_seconds += spent.seconds();
   TRI_TRY(write(metrics::EventKind::kControl, std::move(event)));
   if (parts_.engine.spec().samples != samples) free_ring();
   memory::return_free_memory();

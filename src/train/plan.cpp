@@ -20,7 +20,8 @@ namespace {
 using base::format_bytes;
 using numeric::Format;
 
-MemoryPlan describe(const exec::Forecast& forecast, const exec::StepSpec& spec) {
+MemoryPlan describe(const Config& config, const exec::Forecast& forecast,
+                    const exec::StepSpec& spec) {
   MemoryPlan plan;
   plan.batch = spec.samples;
   plan.engine_peak_bytes = forecast.engine_peak_bytes;
@@ -33,7 +34,8 @@ MemoryPlan describe(const exec::Forecast& forecast, const exec::StepSpec& spec) 
     const auto word = [](Format format) { return numeric::spec(format).name; };
     plan.layers.push_back({layer.name, layer.params, layer.weights_bytes, layer.state_bytes,
                            layer.saved_bytes, word(row.p), word(row.y), word(row.gy), word(row.gp),
-                           ops::name(layer.kernels.forward), ops::name(layer.kernels.backward)});
+                           train::state_word(config), ops::name(layer.kernels.forward),
+                           ops::name(layer.kernels.backward)});
   }
   return plan;
 }
@@ -45,7 +47,7 @@ Result<void> find_way(const Config& config, const nn::Model& model, const exec::
   if (first.bytes > plan.ceiling_bytes) return {};
   TRI_ASSIGN(const exec::Forecast forecast, engine.price(first.spec));
   const uint64_t ceiling = plan.ceiling_bytes;
-  plan = describe(forecast, first.spec);
+  plan = describe(config, forecast, first.spec);
   plan.batch = first.spec.batch();
   plan.ceiling_bytes = ceiling;
   plan.process_peak_bytes = first.bytes;
@@ -75,7 +77,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& resolved) {
                                }};
   const train::StepPricing pricing(config, *engine, besides);
 
-  MemoryPlan plan = describe(engine->forecast(), engine->spec());
+  MemoryPlan plan = describe(config, engine->forecast(), engine->spec());
   plan.ceiling_bytes = ceiling;
   plan.process_peak_bytes = pricing.bytes_now();
   plan.fits = plan.process_peak_bytes <= ceiling;

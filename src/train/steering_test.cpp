@@ -228,6 +228,7 @@ TEST_F(SteeringTest, LayersMoveAndSayWhy) {
   EXPECT_GT(summary["precision"]["fp16"], 0);
   const Json start = events("a", "start").front();
   EXPECT_EQ(start["precision"]["conv1"]["y"], "bf16");
+  EXPECT_EQ(start["precision"]["conv1"]["m"], "int8");
 }
 
 TEST_F(SteeringTest, ALossScaleThatIsTooLargeFallsAndTheRunGoesOn) {

@@ -78,8 +78,8 @@ Result<LoopEnd> TrainingLoop::run(const std::optional<Fields>& opening) {
                {"process_plan_bytes", parts_.pricing.bytes_now()},
                {"base_bytes", state_.base_bytes},
                {"ceiling_bytes", state_.ceiling_bytes},
-               {"precision",
-                table_fields(table_of(parts_.engine.spec().formats), parts_.governor.layers())}};
+               {"precision", table_fields(table_of(parts_.engine.spec().formats),
+                                          parts_.governor.layers(), state_word(parts_.config))}};
   if (!state_.card.kernels.empty())
     start.add("kernels", kernel_fields(parts_.engine.forecast().layers));
   TRI_TRY(write(EventKind::kStart, std::move(start)));

@@ -37,11 +37,13 @@ class Drawing {
     const ImageSize size = graph_.size(x);
     const bool shrink = coin() && size.height > 2 && size.width > 2;
     const int64_t out = 2 * (1 + static_cast<int64_t>(random_.below(4)));
+    constexpr int64_t kKernels[] = {2, 3, 3, 4, 5, 7};
+    const int64_t kernel = kKernels[random_.below(6)];
     return graph_.conv(x, name(),
                        {.out = out,
-                        .kernel = coin() ? 3 : 2,
+                        .kernel = kernel,
                         .stride = shrink ? 2 : 1,
-                        .padding = 1,
+                        .padding = kernel / 2,
                         .bias = coin()});
   }
 
@@ -72,13 +74,13 @@ class Drawing {
     const int64_t channels = graph_.size(x).channels;
     switch (random_.below(4)) {
       case 0:
-        x = conv(x, 3, channels);
+        x = conv(x, coin() ? 3 : 5, channels);
         break;
       case 1:
         x = conv(x, 3, channels % 2 == 0 ? 2 : 1);
         break;
       case 2:
-        x = conv(x, 3, 1);
+        x = conv(x, coin() ? 3 : 5, 1);
         break;
       default:
         x = conv(x, 1, 1);
@@ -120,12 +122,15 @@ class Drawing {
         return shuffled_halves(a);
       case 7:
         return coin() ? graph_.dropout(a, 0.3f) : graph_.stochastic_depth(a, 0.4f);
-      case 8:
-        return coin() ? graph_.max_pool(a, {.kernel = 3, .stride = Extent(1), .padding = 1})
-                      : graph_.avg_pool(a, {.kernel = 3,
+      case 8: {
+        const int64_t kernel = coin() ? 3 : 5;
+        return coin() ? graph_.max_pool(
+                            a, {.kernel = kernel, .stride = Extent(1), .padding = kernel / 2})
+                      : graph_.avg_pool(a, {.kernel = kernel,
                                             .stride = Extent(1),
-                                            .padding = 1,
+                                            .padding = kernel / 2,
                                             .count_include_pad = coin()});
+      }
       default:
         return layer(a);
     }
