@@ -146,6 +146,20 @@ void bench_memory_bound(Bench& bench, Format storage) {
     };
     sum("activation", 1);
     sum("residual add", 2);
+    const auto channels = [&](const std::string& kernel, OpKind kind, const ops::Attributes& attr,
+                              int64_t inputs) {
+      bench.add(
+          train::operation_passes(kernel, {kind, attr, shape, inputs, 0}, storage, bench.pool()),
+          text, name);
+    };
+    channels("concat", OpKind::kConcat, {}, 2);
+    ops::Attributes half, pairs, drop;
+    half.begin = half.count = shape.c / 2;
+    pairs.groups = 2;
+    drop.rate = 0.2f;
+    channels("split", OpKind::kSplit, half, 1);
+    channels("channel shuffle", OpKind::kChannelShuffle, pairs, 1);
+    channels("dropout", OpKind::kDropout, drop, 1);
   }
   for (const PoolCase& c : kPools) {
     ops::Attributes attr;

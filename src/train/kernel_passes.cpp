@@ -1,6 +1,7 @@
 #include "train/kernel_passes.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "ops/batch_norm/norm.h"
@@ -98,6 +99,8 @@ struct Operands {
     scratch.resize(
         std::max({needs.forward_scratch, needs.backward_scratch, needs.weights_scratch}));
     saved.resize(needs.saved_bytes);
+    ids.resize(static_cast<size_t>(samples));
+    std::iota(ids.begin(), ids.end(), uint64_t{0});
     if (shape.kind == OpKind::kConv2d || shape.kind == OpKind::kLinear) {
       const ops::ConvGeometry geometry = shape.kind == OpKind::kLinear
                                              ? ops::linear_geometry(shape.attr, shape.in)
@@ -121,6 +124,7 @@ struct Operands {
     pass.weights = {.data = weights.data(), .format = format, .working = format};
     pass.partial = partial.data();
     pass.consumer = &discard;
+    pass.samples = ids.data();
     return pass;
   }
 
@@ -134,6 +138,7 @@ struct Operands {
   std::vector<ops::Sink> sinks;
   std::vector<std::byte> scratch, saved, weights;
   std::vector<float> partial;
+  std::vector<uint64_t> ids;  // of samples, all different
   Format format = Format::kF32;
   Discard discard;
 };

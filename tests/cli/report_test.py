@@ -4,6 +4,7 @@ Usage: report_test.py PROGRAM
 """
 
 import fcntl
+import html
 import json
 import os
 import pathlib
@@ -59,6 +60,26 @@ class Report(Folder):
         self.assertIn(">done</span>", page)
         for curve in ["training, mean of an epoch", "test"]:
             self.assertRegex(page, f'data-label="{curve}" points="[0-9]')
+
+    def test_what_the_governor_did_is_on_the_page(self):
+        path = self.train("a", "--method", "triaccel", "--control-every", "2", "--curvature-every",
+                          "4", "--curvature-batch", "8", "--tau-low", "0.9", "--tau-high", "1.1",
+                          "--batch", "16", "--ghost-batch", "8", "--batch-max", "32")
+        page = self.assert_page(path / "report.html")
+        events = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        changes = [change for event in events if event["event"] == "control"
+                   for change in event["changes"]]
+        self.assertTrue({change["what"].split()[0] for change in changes} >= {"precision", "batch"})
+        for change in changes:
+            reason = html.escape(change["reason"], quote=False).replace('"', "&quot;")
+            self.assertTrue(reason in page, reason)
+        start = next(event for event in events if event["event"] == "start")
+        for layer in start["precision"]:
+            self.assertIn(layer, page)
+        self.assertTrue(any(event["event"] == "curvature" for event in events))
+        for chart in ["precision", "curvature", "step-size"]:
+            section = page[page.index(f'id="{chart}"'):]
+            self.assertRegex(section[:section.index("</svg>")], "<(rect|polyline|path)")
 
     def test_several_runs_side_by_side(self):
         runs = [str(self.train(name, "--seed", seed)) for name, seed in [("a", "0"), ("b", "1")]]
