@@ -116,6 +116,7 @@ struct Config {
   std::string export_dtype = "fp32";  // *
   std::string out;                    // a directory; empty: see train/run_directory.h
   int64_t steps = 20;                 // of `bench step`
+  bool direct = false;                // `bench step` without Winograd
 
   bool operator==(const Config&) const = default;
 };

@@ -134,6 +134,18 @@ double control_ms(const Config& config, exec::Engine& engine, base::ThreadPool& 
   return 1e3 * seconds;
 }
 
+// The kernels of `engine`, sums over taps in the place of Winograd.
+std::vector<ops::Kernels> without_winograd(const exec::Engine& engine) {
+  std::vector<ops::Kernels> kernels;
+  for (const exec::LayerForecast& layer : engine.forecast().layers) {
+    const auto instead = [](ops::Kernel kernel) {
+      return kernel == ops::Kernel::kWinograd ? ops::Kernel::kDirect : kernel;
+    };
+    kernels.push_back({instead(layer.kernels.forward), instead(layer.kernels.backward)});
+  }
+  return kernels;
+}
+
 // Fails with kDoesNotFit, otherwise says how many bytes the engine may have.
 Result<uint64_t> room_of(const ResolvedConfig& resolved, exec::Engine& engine, size_t threads) {
   TRI_ASSIGN(const uint64_t ceiling,
@@ -158,6 +170,10 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   TRI_ASSIGN(const auto model, train::model_of(config));
   TRI_ASSIGN(exec::EngineOptions options, train::engine_options(config, *model));
   TRI_ASSIGN(auto engine, train::plan_engine(config, model, options));
+  if (config.direct) {
+    options.step.kernels = without_winograd(*engine);
+    TRI_ASSIGN(engine, train::plan_engine(config, model, options));
+  }
   TRI_ASSIGN(const uint64_t room, room_of(resolved, *engine, options.step.threads));
   if (!config.profile.empty()) TRI_TRY(train::begin_trace(config.profile));
   base::ThreadPool pool(options.step.threads);

@@ -249,6 +249,7 @@ constexpr OptionRow kRows[] = {
     row<&C::out>(kRun, "out", "DIR", "default: runs/MODEL-DATA-METHOD-SEED, numbered"),
 
     row<&C::steps>(kBench, "steps", "N", "steps to time", kCount),
+    row<&C::direct>(kBench, "direct", "", "convolve without Winograd"),
 };
 
 // Levenshtein: letters to insert, remove or replace.

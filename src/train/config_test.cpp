@@ -124,7 +124,8 @@ TEST(ConfigOptions, CoverTheContract) {
                                      "threads",
                                      "seed",
                                      "export-dtype",
-                                     "steps"}) {
+                                     "steps",
+                                     "direct"}) {
     EXPECT_EQ(keys.erase(key), 1U) << key;
   }
   EXPECT_THAT(keys, testing::IsEmpty());
