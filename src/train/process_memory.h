@@ -8,7 +8,7 @@
 namespace tri::train {
 
 // With `threads` threads at work but before the engine has any memory: code, libraries, heap,
-// stacks. Starts that many threads to see.
+// stacks. Starts that many threads to see, when it is first asked for that many.
 Result<uint64_t> process_base_bytes(size_t threads);
 
 // The most that the process has held so far; 0 where the system does not tell.

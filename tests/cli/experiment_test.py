@@ -196,6 +196,19 @@ class Published(Folder):
         self.assertIn("| 0.350 | 100.0 % |", done.stdout)
 
 
+class Ceilings(Folder):
+    def test_a_ceiling_does_not_depend_on_the_rows_before(self):
+        def ceilings(*only):
+            lines = self.experiment("table2", "--dry-run", *only).stdout.splitlines()
+            return {line.split("--out ")[1]: int(re.search(r"--memory (\d+)", line)[1])
+                    for line in lines if "--memory" in line}
+
+        alone = ceilings("--only", "efficientnet-b0-full-tri")
+        together = ceilings()
+        for row, bytes_alone in alone.items():
+            self.assertLess(abs(together[row] - bytes_alone), 3e6, row)
+
+
 class Tune(Folder):
     def test_every_method_on_a_held_out_part(self):
         done = self.experiment("tune", "--dry-run")
