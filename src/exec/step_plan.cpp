@@ -119,6 +119,8 @@ void StepBuilder::make_operations() {
       made.attr = node->attr;
       if (node->weight >= 0 && !spec.kernels.empty())
         made.kernels = spec.kernels[static_cast<size_t>(node->layer)];
+      // Curvature is the difference of large numbers: it is measured with products in fp32.
+      if (node->weight >= 0 && !spec.measures()) made.working = plan_.formats(node->layer).p;
     }
     for (const int input : op.inputs) made.inputs.push_back(tensor(input).shape);
     made.output = tensor(op.output).shape;

@@ -28,6 +28,7 @@ struct OperationSpec {
   size_t threads = 1;
   uint64_t layer = 0;  // counter of random masks
   Kernels kernels = {};
+  Format working = Format::kF32;  // in which the weights work: PassArguments::weights.working
 };
 
 struct Needs {

@@ -9,8 +9,16 @@
 
 namespace tri::simd {
 
+// Note [AVX3_BF16]. The same vector code as AVX3, on a processor that also multiplies pairs of bf16
+// numbers: twice as many products in a cycle, summed in fp32. Such products have other bits than
+// those of fp32, so it counts as a target of its own, with a name that a checkpoint remembers.
+inline constexpr std::string_view kBf16Target = "AVX3_BF16";
+
 // As reported by the dispatched code itself: "SSE4", "AVX2", "AVX3", ...
 std::string_view active_target();
+
+// Whether the active target is kBf16Target.
+bool multiplies_bf16();
 
 // Both best first. Runnable: compiled and supported by this machine, whatever is forced now.
 std::vector<std::string_view> compiled_targets();

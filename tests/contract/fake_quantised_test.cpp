@@ -62,9 +62,11 @@ class WideStep {
     spec.threads = 2;
     spec.update = false;
     spec.label_smoothing = static_cast<float>(problem.smoothing);
-    // Which buffers tensors share depends on their formats.
-    for (const LayerFormats& formats_of_layer : formats_)
-      spec.formats.push_back({Format::kF32, formats_of_layer.y, formats_of_layer.gy, Format::kF32});
+    // Which buffers tensors share depends on their formats; what is multiplied, on that of weights
+    // (Note [AVX3_BF16] in simd/target.h).
+    for (const LayerFormats& narrow : formats_)
+      spec.formats.push_back(
+          {narrow.p == Format::kBf16 ? narrow.p : Format::kF32, narrow.y, narrow.gy, Format::kF32});
     plan_ = exec::plan_step(graph_, parameters_, spec);
     narrow_ = plan_.tensors;
     size_t bytes = 0;

@@ -160,9 +160,8 @@ void WeightGram::add_direct(int64_t group, const ops::Source& x, const ops::Grad
                          count * kPanel);
           const ops::Run run{0, 0, static_cast<int32_t>(count)};
           for (int64_t o = 0; o < panels; ++o)
-            for (int64_t i = 0; i < ins; ++i)
-              ops::outer_tile(packed_x + i * count * height, packed_g + o * count * kPanel, &run, 1,
-                              sums + (o * ins + i) * height * kPanel);
+            ops::outer_tile({packed_x, count * height, ins}, packed_g + o * count * kPanel, &run, 1,
+                            sums + o * ins * height * kPanel);
         }
       });
       products_.add(room.matrix, columns, columns, room.sums, room.products, pool);

@@ -16,13 +16,15 @@ namespace {
 using DensePlan = std::variant<GatherPlan, WinogradPlan>;
 using WeightsPlan = std::variant<OuterPlan, WinogradOuterPlan>;
 
-KernelChoice dense_choice(const ConvGeometry& geometry) {
+// Pairs multiply twice as fast as fp32, which is more than Winograd saves.
+KernelChoice dense_choice(const ConvGeometry& geometry, Products products) {
+  if (products == Products::kBf16) return {};
   if (suits_winograd(geometry)) return {Kernel::kWinograd, Kernel::kDirect};
   if (can_winograd(geometry)) return {Kernel::kDirect, Kernel::kWinograd};
   return {};
 }
 
-KernelChoice backward_choice(const ConvGeometry& geometry) {
+KernelChoice backward_choice(const ConvGeometry& geometry, Products products) {
   if (is_pointwise(geometry)) {
     // One pass keeps the weights turned round, as fp32. Wide layers have small maps or none, where
     // reading the gradient twice costs little beside a second copy of the weights.
@@ -30,20 +32,26 @@ KernelChoice backward_choice(const ConvGeometry& geometry) {
     if (geometry.weight_count() > kMostTurned) return {Kernel::kDirect, Kernel::kJoined};
     return {Kernel::kJoined, Kernel::kDirect};
   }
-  return dense_choice(geometry);
+  return dense_choice(geometry, products);
 }
 
 DensePlan dense_plan(const ConvGeometry& geometry, Direction direction, int64_t samples,
-                     Kernel kernel) {
+                     Kernel kernel, Products products) {
   if (kernel == Kernel::kWinograd) return WinogradPlan(geometry, direction, samples);
-  return GatherPlan(geometry, direction, samples);
+  return GatherPlan(geometry, direction, samples, products);
 }
 
-WeightsPlan weights_plan(const ConvGeometry& geometry, const OperationSpec& spec) {
-  const Kernel kernel = backward_choice(geometry).of(spec.kernels.backward);
+WeightsPlan weights_plan(const ConvGeometry& geometry, const OperationSpec& spec,
+                         Products products) {
+  const Kernel kernel = backward_choice(geometry, products).of(spec.kernels.backward);
   if (kernel == Kernel::kWinograd && can_winograd_weights(geometry))
     return WinogradOuterPlan(geometry, spec.samples, spec.ghost);
-  return OuterPlan(geometry, spec.samples, spec.ghost);
+  return OuterPlan(geometry, spec.samples, spec.ghost, products,
+                   products == Products::kBf16 && kernel == Kernel::kJoined);
+}
+
+Products products_of(const ConvGeometry& geometry, const OperationSpec& spec) {
+  return products_for(spec.working, geometry.group_in(), geometry.group_out());
 }
 
 size_t scratch_of(const DensePlan& plan, size_t threads) {
@@ -53,12 +61,16 @@ size_t scratch_of(const DensePlan& plan, size_t threads) {
 class DenseConv final : public Operation {
  public:
   DenseConv(const ConvGeometry& geometry, const OperationSpec& spec)
+      : DenseConv(geometry, spec, products_of(geometry, spec)) {}
+
+  DenseConv(const ConvGeometry& geometry, const OperationSpec& spec, Products products)
       : forward_(dense_plan(geometry, Direction::kForward, spec.samples,
-                            dense_choice(geometry).of(spec.kernels.forward))),
+                            dense_choice(geometry, products).of(spec.kernels.forward), products)),
         backward_(dense_plan(geometry, Direction::kBackwardData, spec.samples,
-                             backward_choice(geometry).of(spec.kernels.backward))),
-        weights_(weights_plan(geometry, spec)) {
-    choose(spec.kernels, dense_choice(geometry), backward_choice(geometry));
+                             backward_choice(geometry, products).of(spec.kernels.backward),
+                             products)),
+        weights_(weights_plan(geometry, spec, products)) {
+    choose(spec.kernels, dense_choice(geometry, products), backward_choice(geometry, products));
     needs_.forward_scratch = scratch_of(forward_, spec.threads);
     needs_.backward_scratch = scratch_of(backward_, spec.threads);
     std::visit(

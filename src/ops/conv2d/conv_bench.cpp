@@ -123,7 +123,7 @@ void fma_peak(benchmark::State& state) {
     pool.run(pool.threads(), [&](size_t, size_t) {
       std::vector<float> sums(rows * kPanel);
       for (int i = 0; i < 16; ++i)
-        outer_tile(x.data(), g.data(), runs.data(), runs.size(), sums.data());
+        outer_tile({x.data(), 0, 1}, g.data(), runs.data(), runs.size(), sums.data());
       benchmark::DoNotOptimize(sums.data());
     });
   }

@@ -5,6 +5,7 @@
 
 #include "ops/conv2d/panel_weights.h"
 #include "ops/conv2d/scratch_floats.h"
+#include "ops/conv2d/unit_rows.h"
 #include "ops/rows/counts.h"
 
 namespace tri::ops {
@@ -17,7 +18,7 @@ struct Workspace {
     const int64_t positions = plan.tile_samples * plan.tile_rows * plan.dst.w;
     source = scratch.take(plan.shared_source ? 0
                                              : plan.tile_samples * plan.tile_src_rows * plan.src.w *
-                                                   plan.src_group);
+                                                   plan.src_units);
     panel = scratch.take(plan.geometry.taps() * plan.src_group * kPanel);
     results = scratch.take(positions * plan.tile_panels * kPanel);
     rows = reinterpret_cast<RowRef*>(scratch.take(positions * 2));
@@ -59,11 +60,12 @@ struct Tile {
   int64_t src_begin, src_end;  // rows of src
 };
 
-// Where a tile's source rows or results lie: packed in scratch, or in place when they are fp32.
+// Where a tile's source rows or results lie: packed in scratch, or in place when they are what is
+// multiplied.
 struct Placement {
   const float* base;
-  int64_t sample_stride;  // floats
-  int64_t row_stride;     // floats from one pixel to the next
+  int64_t sample_stride;  // units
+  int64_t row_stride;     // units from one pixel to the next
 };
 
 // Lists the rows of the tile class by class. Returns the number of classes written.
@@ -101,6 +103,7 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
                    Panel panel, const float* bias, const Sink& sink, std::byte* scratch,
                    base::ThreadPool& pool) {
   const bool sink_direct = sink.direct() && p.dst_group % kPanel == 0;
+  const int64_t row_units = units(p.products, p.src.c);  // of all groups
   const bool src_direct =
       direct_src != nullptr && p.geometry.groups == 1 && direct_stride == p.src.c;
   const bool shared = p.shared_source && !src_direct;
@@ -110,7 +113,7 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     pool.run(static_cast<size_t>(p.samples), [&](size_t n, size_t) {
       const auto sample = static_cast<int64_t>(n);
       load(RowRange{sample, 0, p.src.pixels(), 0, p.src.c},
-           shared_rows + sample * p.src.elements());
+           shared_rows + sample * p.src.pixels() * row_units);
     });
   CountSum counted;
   pool.run(p.tiles(), [&](size_t index, size_t worker) {
@@ -118,11 +121,11 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     const Workspace work(p, workers + worker * p.worker_bytes());
     const int64_t src_pixels = (t.src_end - t.src_begin) * p.src.w;
 
-    Placement src{work.source, src_pixels * p.src_group, p.src_group};
+    Placement src{work.source, src_pixels * p.src_units, p.src_units};
     if (src_direct || shared) {
       src = {(shared ? shared_rows : direct_src) +
-                 (t.n_begin * p.src.pixels() + t.src_begin * p.src.w) * p.src.c,
-             p.src.elements(), p.src.c};
+                 (t.n_begin * p.src.pixels() + t.src_begin * p.src.w) * row_units,
+             p.src.pixels() * row_units, row_units};
     } else {
       for (int64_t n = t.n_begin; n < t.n_end; ++n)
         load(RowRange{n, t.src_begin * p.src.w, src_pixels, t.group * p.src_group, p.src_group},
@@ -141,17 +144,27 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     }
 
     const size_t class_count = list_rows(p, t, src, dst, work.rows, work.classes);
-    for (int64_t q = t.panel_begin; q < t.panel_end; ++q) {
+    const int64_t panel_units = p.geometry.taps() * p.src_units * kPanel;
+    for (int64_t q = t.panel_begin; q < t.panel_end; q += p.panels_at_once()) {
+      const int64_t panels = std::min(p.panels_at_once(), t.panel_end - q);
       const float* row_bias = bias == nullptr ? nullptr : bias + t.group * p.dst_group + q * kPanel;
-      std::array<float, kPanel> end_bias;  // a whole panel is read, also where the group ends
-      if (const int64_t left = p.dst_group - q * kPanel; bias != nullptr && left < kPanel) {
+      std::array<float, 2 * kPanel> end_bias;  // whole panels are read, also where the group ends
+      const int64_t left = p.dst_group - q * kPanel;
+      if (bias != nullptr && left < panels * kPanel) {
         end_bias.fill(0);
         std::copy_n(row_bias, left, end_bias.data());
         row_bias = end_bias.data();
       }
-      panel_tile({src.base, panel(t.group, q, work.panel), row_bias,
-                  results + (q - t.panel_begin) * kPanel, work.rows, p.segments.data(),
-                  work.classes, class_count});
+      const float* first = panel(t.group, q, work.panel);
+      if (panels == 2) panel(t.group, q + 1, work.panel + panel_units);
+      const PanelTile tile{src.base,     first,
+                           row_bias,     results + (q - t.panel_begin) * kPanel,
+                           work.rows,    p.segments.data(),
+                           work.classes, class_count};
+      if (p.products == Products::kBf16)
+        pair_tile(tile, static_cast<int>(panels), panel_units);
+      else
+        panel_tile(tile);
     }
     const int64_t channels = std::min(width, p.dst_group - t.panel_begin * kPanel);
     // Whole maps lie one after the other and are stored in one call: a map may be a single pixel.
@@ -173,12 +186,14 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
 StoreCounts conv_forward(const GatherPlan& plan, const Source& src, const Weights& weights,
                          const float* bias, const Sink& dst, std::byte* scratch,
                          base::ThreadPool& pool) noexcept {
-  const float* direct = src.direct() ? static_cast<const float*>(src.stored.data) : nullptr;
   return gather(
-      plan, direct, src.stored.row_stride,
-      [&](const RowRange& range, float* to) { load_rows(src, range, to, plan.src_group); },
+      plan, units_in_place(src, plan.products), src.stored.row_stride,
+      [&](const RowRange& range, float* to) {
+        load_unit_rows(src, range, plan.products, to, range.channels);
+      },
       [&](int64_t group, int64_t panel, float* memory) {
-        return forward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory);
+        return forward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory,
+                             plan.products);
       },
       bias, dst, scratch, pool);
 }
@@ -186,13 +201,14 @@ StoreCounts conv_forward(const GatherPlan& plan, const Source& src, const Weight
 StoreCounts conv_backward_data(const GatherPlan& plan, const GradSource& src,
                                const Weights& weights, const Sink& dst, std::byte* scratch,
                                base::ThreadPool& pool) noexcept {
-  const bool plain = src.value.plain() && src.grad.format == Format::kF32;
-  const float* direct = plain ? static_cast<const float*>(src.grad.data) : nullptr;
   return gather(
-      plan, direct, src.grad.row_stride,
-      [&](const RowRange& range, float* to) { load_grad_rows(src, range, to, plan.src_group); },
+      plan, units_in_place(src, plan.products), src.grad.row_stride,
+      [&](const RowRange& range, float* to) {
+        load_unit_rows(src, range, plan.products, to, range.channels);
+      },
       [&](int64_t group, int64_t panel, float* memory) {
-        return backward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory);
+        return backward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory,
+                              plan.products);
       },
       nullptr, dst, scratch, pool);
 }

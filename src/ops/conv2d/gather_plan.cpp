@@ -75,20 +75,21 @@ int64_t widest_span(const std::vector<AxisClass>& ys, int64_t rows, int64_t heig
 
 }  // namespace
 
-GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n)
-    : geometry(g), direction(dir), samples(n) {
+GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products multiplied)
+    : geometry(g), direction(dir), samples(n), products(multiplied) {
   const bool forward = direction == Direction::kForward;
   src = forward ? g.in : g.out;
   dst = forward ? g.out : g.in;
   src_group = src.c / g.groups;
+  src_units = units(products, src_group);
   dst_group = dst.c / g.groups;
   panels = ceil_div(dst_group, kPanel);
   ys = classify({dst.h, src.h, g.kernel_h, g.stride_h, g.padding_h}, direction);
   xs = classify({dst.w, src.w, g.kernel_w, g.stride_w, g.padding_w}, direction);
 
   tap_used.assign(static_cast<size_t>(g.taps()), false);
-  const auto channels = static_cast<int32_t>(src_group);
-  const auto row_floats = static_cast<int32_t>(src.w * src_group);
+  const auto channels = static_cast<int32_t>(src_units);
+  const auto row_floats = static_cast<int32_t>(src.w * src_units);
   for (const AxisClass& y : ys) {
     for (const AxisClass& x : xs) {
       segment_begin.push_back(static_cast<int32_t>(segments.size()));
@@ -115,7 +116,7 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n)
   constexpr int64_t kTileFloats = 192 * 1024 / 4;
   constexpr int64_t kWantedTiles = 16;
   constexpr int64_t kSharedFloats = (2 << 20) / 4;
-  const int64_t src_row = src.w * src_group, dst_row = dst.w * std::min(dst_group, panels * kPanel);
+  const int64_t src_row = src.w * src_units, dst_row = dst.w * std::min(dst_group, panels * kPanel);
   const auto floats = [&](int64_t rows) {
     return std::max(widest_span(ys, rows, dst.h) * src_row, rows * dst_row);
   };
@@ -131,18 +132,22 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n)
   };
   // More tiles: fewer samples each while the rows outweigh the weights. Otherwise the panels are
   // divided, and all tiles read one copy of the source where that is small.
-  const int64_t weight_floats = panels * kPanel * g.taps() * src_group;
+  const int64_t weight_floats = panels * kPanel * g.taps() * src_units;
   if (weight_floats < tile_samples * src.h * src_row)
     while (cut() < kWantedTiles && tile_samples > 6)
       tile_samples = std::max<int64_t>(6, ceil_div(tile_samples, 2));
   if (cut() < kWantedTiles && panels > 1) {
-    if (g.groups == 1 && tile_rows == dst.h && n * src.elements() <= kSharedFloats) {
+    if (g.groups == 1 && tile_rows == dst.h &&
+        units(products, n * src.elements()) <= kSharedFloats) {
       shared_source = true;
-      tile_panels = 1;
-      const int64_t most = std::max<int64_t>(6, kTileFloats / (dst.pixels() * kPanel));
-      tile_samples = ceil_div(n, std::max(ceil_div(n, most), ceil_div(kWantedTiles, panels)));
+      tile_panels = std::min(panels, panels_at_once());
+      const int64_t most =
+          std::max<int64_t>(6, kTileFloats / (dst.pixels() * tile_panels * kPanel));
+      const int64_t pieces = ceil_div(panels, tile_panels);
+      tile_samples = ceil_div(n, std::max(ceil_div(n, most), ceil_div(kWantedTiles, pieces)));
     } else {
       tile_panels = ceil_div(panels, std::min(panels, ceil_div(kWantedTiles, cut())));
+      tile_panels = std::min(panels, ceil_div(tile_panels, panels_at_once()) * panels_at_once());
     }
   }
   tile_src_rows = widest_span(ys, tile_rows, dst.h);
@@ -154,12 +159,13 @@ size_t GatherPlan::tiles() const {
 }
 
 size_t GatherPlan::shared_bytes() const {
-  return shared_source ? static_cast<size_t>(ceil_div(samples * src.elements(), 16)) * 64 : 0;
+  const int64_t all = units(products, samples * src.elements());
+  return shared_source ? static_cast<size_t>(ceil_div(all, 16)) * 64 : 0;
 }
 
 size_t GatherPlan::worker_bytes() const {
   const int64_t positions = tile_samples * tile_rows * dst.w;
-  const int64_t source = shared_source ? 0 : tile_samples * tile_src_rows * src.w * src_group;
+  const int64_t source = shared_source ? 0 : tile_samples * tile_src_rows * src.w * src_units;
   const int64_t panel = geometry.taps() * src_group * kPanel;
   const int64_t results = positions * tile_panels * kPanel;
   const auto padded = [](int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); };

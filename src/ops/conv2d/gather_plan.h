@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/conv2d/conv_geometry.h"
+#include "ops/conv2d/pair_kernel.h"
 
 namespace tri::ops {
 
@@ -25,13 +26,16 @@ struct AxisClass {
 enum class Direction : uint8_t { kForward, kBackwardData };
 
 struct GatherPlan {
-  GatherPlan(const ConvGeometry& geometry, Direction direction, int64_t samples);
+  GatherPlan(const ConvGeometry& geometry, Direction direction, int64_t samples,
+             Products products = Products::kF32);
 
   ConvGeometry geometry;
   Direction direction;
   int64_t samples;
+  Products products;
   Shape src, dst;                // whole tensors: in -> out, or out -> in
   int64_t src_group, dst_group;  // channels of one group
+  int64_t src_units;             // of one pixel of a group, see Note [Units] in pair_kernel.h
   int64_t panels;                // of one group of dst
   // A tile: so many samples, rows of dst and panels of one group.
   int64_t tile_samples, tile_rows, tile_panels;
@@ -42,6 +46,9 @@ struct GatherPlan {
   std::vector<Segment> segments;  // of class (y, x) at segment_begin[y * xs.size() + x]
   std::vector<int32_t> segment_begin;
   std::vector<bool> tap_used;  // in the order of the panel
+
+  // Two panels of pairs take the room of one in fp32, and share what is read of the source.
+  int64_t panels_at_once() const { return products == Products::kBf16 ? 2 : 1; }
 
   size_t tiles() const;
   // Scratch of one worker in bytes: source rows, one panel, results, row list.

@@ -18,22 +18,26 @@ struct Workspace {
     const int64_t sum_floats = plan.taps * plan.job_panels * outer_rows() * kPanel;
     sums = scratch.take(sum_floats);
     delivery = scratch.take(std::max(sum_floats, g.panel_floats()));
-    row = scratch.take(
-        std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out()));
+    row_floats =
+        std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out());
+    row = scratch.take(plan.products == Products::kBf16 ? 2 * row_floats : row_floats);
     runs = reinterpret_cast<Run*>(scratch.rest());
   }
   float* sums;      // [tap][in panel of the job][rows][16]
   float* delivery;  // the same without the padding of the last in panel
-  float* row;       // one row of an image
+  float* row;       // one row of an image, or the same row of two
+  int64_t row_floats;
   Run* runs;
 };
 
 // Packed x of a unit: [in panel][in row][column][sample][rows of the tile]; columns are output
 // columns with windows, otherwise input columns ordered by their remainder modulo the stride, so
 // that the columns of one tap lie side by side. Packed g: [out panel][row][column][sample][16].
+// With pairs the samples are lanes, see OuterPlan::lanes().
 struct Packed {
   float* x;
   float* g;
+  float* rows;                 // see OuterPlan::packed_rows()
   int64_t x_stride, g_stride;  // floats of one panel
 };
 
@@ -44,7 +48,8 @@ int64_t columns(const OuterPlan& p) {
 
 Packed packed_unit(const OuterPlan& p, float* chunk, size_t index) {
   float* x = chunk + index * p.unit_floats();
-  return {x, x + p.unit_x * p.in_panels * outer_rows(), p.unit_x * outer_rows(),
+  float* g = x + p.unit_x * p.in_panels * outer_rows();
+  return {x, g, g + p.out_panels * p.gradient_stride(), p.unit_x * outer_rows(),
           p.gradient_stride()};
 }
 
@@ -74,41 +79,72 @@ class Largest {
   std::atomic<uint32_t> bits_ = 0;
 };
 
+// One row of an image, or with pairs the same row of two (the second may be missing), goes into
+// panels of `width` channels: `count` columns from `first` on, `stride` floats apart.
+void pack_lane(const OuterPlan& p, const Workspace& work, bool both, int64_t first, int64_t count,
+               int64_t stride, int64_t channels, int64_t width, float* to, int64_t step,
+               int64_t panel_stride) {
+  const float* row = work.row + first;
+  if (p.products == Products::kF32)
+    return pack_rows(row, count, stride, channels, width, to, step, panel_stride);
+  pack_pairs(row, both ? row + work.row_floats : nullptr, count, stride, channels, width, to, step,
+             panel_stride);
+}
+
+// Calls load(sample of the unit, row in scratch) for the samples of a lane; says whether it has
+// two.
+template <class Load>
+bool load_lane(const OuterPlan& p, const OuterUnit& u, int64_t lane, const Workspace& work,
+               Load load) {
+  if (p.products == Products::kF32) {
+    load(lane, work.row);
+    return false;
+  }
+  const bool both = 2 * lane + 1 < u.samples;
+  load(2 * lane, work.row);
+  if (both) load(2 * lane + 1, work.row + work.row_floats);
+  return both;
+}
+
 void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t group,
-                size_t share, const Packed& to, float* row, Largest& largest) {
+                size_t share, const Packed& to, const Workspace& work, Largest& largest) {
   const ConvGeometry& g = p.geometry;
-  const int64_t in = g.group_in(), rows = outer_rows(), wide = columns(p);
-  for_share(share, u.samples, u.in_rows, [&](int64_t n, int64_t y) {
-    const RowRange range{u.sample + n, (u.in_row + y) * g.in.w, g.in.w, group * in, in};
-    float* at = to.x + (y * wide * u.samples + n) * rows;
-    if (p.window) {
-      const int64_t edge = g.padding_w * in, middle = g.in.w * in;
-      std::fill_n(row, edge, 0.0f);
-      load_rows(x, range, row + edge, in);
+  const int64_t in = g.group_in(), rows = outer_rows(), wide = columns(p), lanes = p.lanes(u);
+  const int64_t edge = p.window ? g.padding_w * in : 0, middle = g.in.w * in;
+  for_share(share, lanes, u.in_rows, [&](int64_t lane, int64_t y) {
+    float* at = to.x + (y * wide * lanes + lane) * rows;
+    const bool both = load_lane(p, u, lane, work, [&](int64_t n, float* row) {
+      load_rows(x, {u.sample + n, (u.in_row + y) * g.in.w, g.in.w, group * in, in}, row + edge, in);
       if (p.bounded_gradient()) largest.see(row + edge, middle);
+      if (!p.window) return;
+      std::fill_n(row, edge, 0.0f);
       std::fill_n(row + edge + middle, edge + g.kernel_w * in, 0.0f);
-      pack_rows(row, g.out.w, g.stride_w * in, p.channels, rows, at, u.samples * rows, to.x_stride);
-    } else {
-      load_rows(x, range, row, in);
-      if (p.bounded_gradient()) largest.see(row, g.in.w * in);
-      const int64_t each = wide / g.stride_w;
-      for (int64_t r = 0; r < std::min(g.stride_w, g.in.w); ++r)
-        pack_rows(row + r * in, (g.in.w - r + g.stride_w - 1) / g.stride_w, g.stride_w * in, in,
-                  rows, at + r * each * u.samples * rows, u.samples * rows, to.x_stride);
-    }
+    });
+    if (p.window)
+      return pack_lane(p, work, both, 0, g.out.w, g.stride_w * in, p.channels, rows, at,
+                       lanes * rows, to.x_stride);
+    const int64_t each = wide / g.stride_w;
+    for (int64_t r = 0; r < std::min(g.stride_w, g.in.w); ++r)
+      pack_lane(p, work, both, r * in, (g.in.w - r + g.stride_w - 1) / g.stride_w, g.stride_w * in,
+                in, rows, at + r * each * lanes * rows, lanes * rows, to.x_stride);
   });
 }
 
 void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, int64_t group,
-                   size_t share, const Packed& to, float* row, Largest& largest) {
+                   size_t share, const Packed& to, const Workspace& work, Largest& largest) {
   const ConvGeometry& g = p.geometry;
-  const int64_t out = g.group_out();
-  for_share(share, u.samples, u.out_rows, [&](int64_t n, int64_t y) {
-    load_grad_rows(d, {u.sample + n, (u.out_row + y) * g.out.w, g.out.w, group * out, out}, row,
-                   out);
-    if (p.bounded_gradient()) largest.see(row, g.out.w * out);
-    pack_rows(row, g.out.w, out, out, kPanel, to.g + (y * g.out.w * u.samples + n) * kPanel,
-              u.samples * kPanel, to.g_stride);
+  const int64_t out = g.group_out(), lanes = p.lanes(u);
+  for_share(share, lanes, u.out_rows, [&](int64_t lane, int64_t y) {
+    const bool both = load_lane(p, u, lane, work, [&](int64_t n, float* row) {
+      load_grad_rows(d, {u.sample + n, (u.out_row + y) * g.out.w, g.out.w, group * out, out}, row,
+                     out);
+      if (p.bounded_gradient()) largest.see(row, g.out.w * out);
+      if (p.unit_rows == 0) return;
+      const int64_t first = (n * u.out_rows + y) * g.out.w * out;
+      narrow(row, g.out.w * out, reinterpret_cast<uint16_t*>(to.rows) + first);
+    });
+    pack_lane(p, work, both, 0, g.out.w, out, out, kPanel,
+              to.g + (y * g.out.w * lanes + lane) * kPanel, lanes * kPanel, to.g_stride);
   });
 }
 
@@ -116,7 +152,7 @@ void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, 
 size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t tap, Run* runs) {
   const ConvGeometry& g = p.geometry;
   const int64_t ky = p.window ? tap : tap / g.kernel_w, kx = p.window ? 0 : tap % g.kernel_w;
-  const int64_t wide = columns(p), each = wide / g.stride_w;
+  const int64_t wide = columns(p), each = wide / g.stride_w, lanes = p.lanes(u);
   int64_t first = 0, last = g.out.w, column = 0;  // output columns, and where the first one's x is
   if (!p.window) {
     const int64_t shift = kx - g.padding_w;  // input column = output column * stride + shift
@@ -130,9 +166,9 @@ size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t tap, Run* runs)
   for (int64_t y = 0; y < u.out_rows; ++y) {
     const int64_t in_y = (u.out_row + y) * g.stride_h + ky - g.padding_h;
     if (in_y < 0 || in_y >= g.in.h) continue;
-    runs[count++] = {static_cast<int32_t>(((in_y - u.in_row) * wide + column) * u.samples),
-                     static_cast<int32_t>((y * g.out.w + first) * u.samples),
-                     static_cast<int32_t>((last - first) * u.samples)};
+    runs[count++] = {static_cast<int32_t>(((in_y - u.in_row) * wide + column) * lanes),
+                     static_cast<int32_t>((y * g.out.w + first) * lanes),
+                     static_cast<int32_t>((last - first) * lanes)};
   }
   return count;
 }
@@ -178,6 +214,7 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
   auto* chunk = reinterpret_cast<float*>(scratch);
   std::byte* workers = scratch + p.shared_bytes();
   Largest largest_x, largest_g;
+  const auto multiply = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
   for (int64_t group = 0; group < p.geometry.groups; ++group) {
     for (size_t c = 0; c < p.chunks(); ++c) {
       const size_t first = c * p.chunk_units;
@@ -186,12 +223,13 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         const Workspace work(p, workers + worker * p.worker_bytes());
         const size_t index = i / kShares, share = i % kShares;
         const Packed packed = packed_unit(p, chunk, index);
-        pack_input(p, p.units[first + index], x, group, share, packed, work.row, largest_x);
-        pack_gradient(p, p.units[first + index], d, group, share, packed, work.row, largest_g);
+        pack_input(p, p.units[first + index], x, group, share, packed, work, largest_x);
+        pack_gradient(p, p.units[first + index], d, group, share, packed, work, largest_g);
       });
       if (p.bounded_gradient() && initial == nullptr) {
-        // max(NaN, 1) is NaN, max(1, NaN) would be 1.
-        const auto terms = static_cast<double>(p.samples * p.geometry.out.pixels());
+        // max(NaN, 1) is NaN, max(1, NaN) would be 1. Rounding to bf16 adds up to 2^-9 to each.
+        const double rounding = p.products == Products::kBf16 ? 1 + 0x1.02p-8 : 1;
+        const double terms = rounding * static_cast<double>(p.samples * p.geometry.out.pixels());
         consumer.expect(
             static_cast<float>(terms * largest_g.value() * std::max(largest_x.value(), 1.0)));
       }
@@ -200,17 +238,15 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
       pool.run(p.jobs(), [&](size_t index, size_t worker) {
         const Workspace work(p, workers + worker * p.worker_bytes());
         const OuterJob job(p, index, group);
-        const int64_t tile = outer_rows() * kPanel;
         load_sums(p, job, from, work.sums);
         for (size_t i = 0; i < count; ++i) {
           const Packed packed = packed_unit(p, chunk, i);
           for (int64_t tap = 0; tap < p.taps; ++tap) {
             const size_t run_count = list_runs(p, p.units[first + i], tap, work.runs);
             if (run_count == 0) continue;
-            for (int64_t q = 0; q < job.panels; ++q)
-              outer_tile(packed.x + (job.first_panel + q) * packed.x_stride,
-                         packed.g + job.out_panel * packed.g_stride, work.runs, run_count,
-                         work.sums + (tap * job.panels + q) * tile);
+            multiply({packed.x + job.first_panel * packed.x_stride, packed.x_stride, job.panels},
+                     packed.g + job.out_panel * packed.g_stride, work.runs, run_count,
+                     work.sums + tap * job.tap_floats());
           }
         }
         if (c + 1 < p.chunks())

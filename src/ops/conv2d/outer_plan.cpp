@@ -21,7 +21,9 @@ constexpr int64_t kWantedJobs = 32;
 
 }  // namespace
 
-OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost) : geometry(g), samples(n) {
+OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products multiplied,
+                     bool keep_rows)
+    : geometry(g), samples(n), products(multiplied) {
   if (ghost == 0) ghost = n;
   window = g.group_in() < 16 && g.kernel_w > 1;
   channels = window ? g.kernel_w * g.group_in() : g.group_in();
@@ -33,9 +35,11 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost) : geometry
   const int64_t strip = rows_at_once < g.out.h
                             ? std::max<int64_t>(rows_at_once, std::min<int64_t>(4, g.out.h))
                             : g.out.h;
-  const int64_t together =
-      strip < g.out.h ? 1 : std::clamp<int64_t>(kUnitPositions / g.out.pixels(), 1, ghost);
-  unit_x = unit_g = 0;
+  const int64_t side_by_side = products == Products::kBf16 ? 2 : 1;
+  const int64_t together = std::min(
+      ghost,
+      side_by_side * (strip < g.out.h ? 1 : std::max<int64_t>(1, kUnitPositions / g.out.pixels())));
+  unit_x = unit_g = unit_rows = 0;
   for (int64_t first = 0; first < n; first += ghost) {
     for (int64_t s = first; s < std::min(n, first + ghost); s += together) {
       const int64_t count = std::min({together, n - s, first + ghost - s});
@@ -46,8 +50,9 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost) : geometry
             std::min(g.in.h, (y + rows - 1) * g.stride_h - g.padding_h + g.kernel_h);
         units.push_back({s, count, y, rows, low, std::max<int64_t>(0, high - low)});
         const int64_t columns = window ? g.out.w : ceil_div(g.in.w, g.stride_w) * g.stride_w;
-        unit_x = std::max(unit_x, units.back().in_rows * columns * count);
-        unit_g = std::max(unit_g, rows * g.out.w * count);
+        unit_x = std::max(unit_x, units.back().in_rows * columns * lanes(units.back()));
+        unit_g = std::max(unit_g, rows * g.out.w * lanes(units.back()));
+        if (keep_rows) unit_rows = std::max(unit_rows, rows * g.out.w * count * g.out.c / 2);
       }
     }
   }
@@ -60,9 +65,7 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost) : geometry
                     : static_cast<size_t>(std::max<int64_t>(1, kChunkBytes / unit_bytes));
 
   // An odd number of rows per tap is delivered a panel at a time: see Note [Panels].
-  job_panels = channels % 2 != 0
-                   ? in_panels
-                   : std::clamp<int64_t>(in_panels * out_panels / kWantedJobs, 1, in_panels);
+  job_panels = channels % 2 != 0 ? in_panels : panels_of_job(in_panels, out_panels, kWantedJobs);
 }
 
 size_t OuterPlan::jobs() const { return outer_jobs(*this); }
@@ -73,7 +76,8 @@ size_t OuterPlan::parts() const {
 }
 
 size_t OuterPlan::unit_floats() const {
-  return static_cast<size_t>(unit_x * in_panels * outer_rows() + unit_g * out_panels * kPanel);
+  return static_cast<size_t>(unit_x * in_panels * outer_rows() + unit_g * out_panels * kPanel +
+                             unit_rows);
 }
 
 const float* OuterPlan::packed_gradient(const float* chunk, size_t index) const {
@@ -87,9 +91,10 @@ size_t OuterPlan::worker_bytes() const {
   const int64_t input_row =
       (geometry.in.w + 2 * geometry.padding_w + geometry.kernel_w) * geometry.group_in();
   const int64_t output_row = geometry.out.w * geometry.group_out();
+  const int64_t rows = products == Products::kBf16 ? 2 : 1;
   const int64_t longest_strip = geometry.out.h;
   return padded_bytes(std::max(sums, geometry.panel_floats())) + padded_bytes(sums) +
-         padded_bytes(std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
+         padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
 }
 
 }  // namespace tri::ops

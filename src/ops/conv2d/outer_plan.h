@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/conv2d/conv_geometry.h"
+#include "ops/conv2d/pair_kernel.h"
 
 namespace tri::ops {
 
@@ -19,11 +20,14 @@ struct OuterUnit {
 };
 
 struct OuterPlan {
-  // `ghost`: samples of a ghost batch, 0 for the whole batch.
-  OuterPlan(const ConvGeometry& geometry, int64_t samples, int64_t ghost);
+  // `ghost`: samples of a ghost batch, 0 for the whole batch. `keep_rows`: pairs of samples are of
+  // no use to dX; packed beside them are the rows of the gradient as they come, see packed_rows().
+  OuterPlan(const ConvGeometry& geometry, int64_t samples, int64_t ghost,
+            Products products = Products::kF32, bool keep_rows = false);
 
   ConvGeometry geometry;
   int64_t samples;
+  Products products;
   // A window packs the kernel_w neighbours of an output column as one row of kernel_w * in
   // channels: full tiles where the input has fewer channels than a tile has rows.
   bool window;
@@ -35,6 +39,12 @@ struct OuterPlan {
   std::vector<OuterUnit> units;
   size_t chunk_units;      // packed at a time
   int64_t unit_x, unit_g;  // the most positions of one unit in packed x and packed g
+  int64_t unit_rows;       // units of its rows, see packed_rows(); 0: they are not kept
+
+  // Samples of a unit as they lie packed: with pairs two side by side, the last one beside zeros.
+  int64_t lanes(const OuterUnit& unit) const {
+    return products == Products::kBf16 ? (unit.samples + 1) / 2 : unit.samples;
+  }
 
   size_t chunks() const { return (units.size() + chunk_units - 1) / chunk_units; }
   size_t jobs() const;  // of one chunk and group
@@ -52,6 +62,10 @@ struct OuterPlan {
   // gradient_stride() floats apart.
   const float* packed_gradient(const float* chunk, size_t index) const;
   int64_t gradient_stride() const { return unit_g * kPanel; }
+  // [sample][row][column][output channels] of the gradient, in pairs of channels.
+  const float* packed_rows(const float* chunk, size_t index) const {
+    return packed_gradient(chunk, index) + out_panels * gradient_stride();
+  }
 };
 
 }  // namespace tri::ops

@@ -57,9 +57,20 @@ struct Run {
 // How many input channels one tile of the outer product holds: 6 on AVX2. Packed x is
 // [channels / outer_rows()][position][outer_rows()].
 int64_t outer_rows() noexcept;
+inline constexpr int kAvx512OuterRows = 8;
+// Work is best handed out in so many panels of x, which then share what is read of g.
+int64_t outer_panels_at_once() noexcept;
 
-// sums[r][c] += sum over the runs of x[position][r] * g[position][c]; sums is (outer_rows(), 16).
-void outer_tile(const float* x, const float* g, const Run* runs, size_t run_count,
+// Packed panels of x that lie `stride` floats apart.
+struct OuterPanels {
+  const float* first;
+  int64_t stride;
+  int64_t count;
+};
+
+// sums[panel][r][c] += sum over the runs of x[position][r] * g[position][c]; a panel's sums are
+// (outer_rows(), 16).
+void outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
                 float* sums) noexcept;
 
 // Packs rows for outer_tile: channel c of row i goes to

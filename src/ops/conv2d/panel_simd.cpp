@@ -23,7 +23,14 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(kD));
 constexpr int kVectors = kPanel / kLanes;
 // Accumulators are rows x vectors; one weight register per vector and one broadcast stay free.
 // Two FMA pipes of latency 4 want at least 8 chains in flight.
-constexpr int kRows = HWY_TARGET == HWY_AVX2 ? 6 : kLanes == 16 ? 12 : HWY_ARCH_X86 ? 2 : 4;
+// Rows that are read where they lie need an address each; of more than eight AVX-512 would keep
+// some in memory.
+constexpr int kRows = HWY_TARGET == HWY_AVX2 ? 6
+                      : kLanes == 16         ? kAvx512OuterRows
+                      : HWY_ARCH_X86         ? 2
+                                             : 4;
+// Where registers are left for it, two panels of packed rows share what is read of the gradient.
+constexpr int kAtOnce = kLanes == 16 ? 2 : 1;
 
 template <int kCount>
 HWY_INLINE void panel_block(const PanelTile& t, const RowRef* HWY_RESTRICT rows, int32_t seg_begin,
@@ -73,11 +80,15 @@ void panel_tile(const PanelTile& t) {
 }
 
 int64_t outer_rows() { return kRows; }
+int64_t outer_panels_at_once() { return kAtOnce; }
 
-void outer_tile(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g, const Run* runs,
-                size_t run_count, float* HWY_RESTRICT sums) {
-  V acc[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r)
+template <int kPanels>
+HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t stride,
+                            const float* HWY_RESTRICT g, const Run* runs, size_t run_count,
+                            float* HWY_RESTRICT sums) {
+  constexpr int kAll = kPanels * kRows;
+  V acc[kAll][kVectors];
+  for (int r = 0; r < kAll; ++r)
     for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(kD, sums + r * kPanel + v * kLanes);
   for (size_t i = 0; i < run_count; ++i) {
     const Run run = runs[i];
@@ -86,16 +97,26 @@ void outer_tile(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g, const 
     for (int32_t p = 0; p < run.length; ++p) {
       V grads[kVectors];
       for (int v = 0; v < kVectors; ++v) grads[v] = hn::LoadU(kD, gp + v * kLanes);
-      for (int r = 0; r < kRows; ++r) {
-        const V value = hn::Set(kD, xp[r]);
+      for (int r = 0; r < kAll; ++r) {
+        const V value = hn::Set(kD, xp[r / kRows * stride + r % kRows]);
         for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, grads[v], acc[r][v]);
       }
       xp += kRows;
       gp += kPanel;
     }
   }
-  for (int r = 0; r < kRows; ++r)
+  for (int r = 0; r < kAll; ++r)
     for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], kD, sums + r * kPanel + v * kLanes);
+}
+
+void outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
+                float* sums) {
+  int64_t q = 0;
+  for (; q + kAtOnce <= x.count; q += kAtOnce)
+    outer_block<kAtOnce>(x.first + q * x.stride, x.stride, g, runs, run_count,
+                         sums + q * kRows * kPanel);
+  for (; q < x.count; ++q)
+    outer_block<1>(x.first + q * x.stride, x.stride, g, runs, run_count, sums + q * kRows * kPanel);
 }
 
 // Copies kWidth floats, an even number, in overlapping pieces of four.
@@ -182,13 +203,15 @@ HWY_AFTER_NAMESPACE();
 namespace tri::ops {
 HWY_EXPORT(panel_tile);
 HWY_EXPORT(outer_rows);
+HWY_EXPORT(outer_panels_at_once);
 HWY_EXPORT(outer_tile);
 HWY_EXPORT(pack_rows);
 HWY_EXPORT(transpose_any);
 
 void panel_tile(const PanelTile& tile) noexcept { HWY_DYNAMIC_DISPATCH(panel_tile)(tile); }
 int64_t outer_rows() noexcept { return HWY_DYNAMIC_DISPATCH(outer_rows)(); }
-void outer_tile(const float* x, const float* g, const Run* runs, size_t run_count,
+int64_t outer_panels_at_once() noexcept { return HWY_DYNAMIC_DISPATCH(outer_panels_at_once)(); }
+void outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
                 float* sums) noexcept {
   HWY_DYNAMIC_DISPATCH(outer_tile)(x, g, runs, run_count, sums);
 }

@@ -18,10 +18,26 @@ bool reads_in_place(const Weights& w) {
   return whole && converts_on_load(w.format);
 }
 
+// Weights [begin, begin + count) as units; whole pairs of rows.
+void load_units(const Weights& weights, int64_t begin, int64_t count, float* to,
+                Products products) {
+  if (products == Products::kF32) return load_weights(weights, begin, count, to);
+  if (weights.format == Format::kBf16)
+    return pair_rows(static_cast<const uint16_t*>(weights.data) + begin, count / kPanel, to);
+  constexpr int64_t kPiece = 64 * kPanel;
+  alignas(64) float piece[kPiece];
+  for (int64_t i = 0; i < count; i += kPiece) {
+    const int64_t some = std::min(kPiece, count - i);
+    load_weights(weights, begin + i, some, piece);
+    pair_rows(piece, some / kPanel, to + i / 2);
+  }
+}
+
 }  // namespace
 
 const float* forward_panel(const ConvGeometry& g, const Weights& weights, int64_t group,
-                           int64_t panel, const std::vector<bool>* used, float* scratch) noexcept {
+                           int64_t panel, const std::vector<bool>* used, float* scratch,
+                           Products products) noexcept {
   const int64_t begin = (group * g.panels() + panel) * g.panel_floats();
   if (weights.direct()) return static_cast<const float*>(weights.data) + begin;
   const int64_t each = g.group_in() * kPanel;
@@ -32,14 +48,16 @@ const float* forward_panel(const ConvGeometry& g, const Weights& weights, int64_
     if (!wanted(tap)) continue;
     const int64_t first = tap;
     while (tap + 1 < g.taps() && wanted(tap + 1)) ++tap;
-    load_weights(weights, begin + first * each, (tap + 1 - first) * each, scratch + first * each);
+    load_units(weights, begin + first * each, (tap + 1 - first) * each,
+               scratch + units(products, first * each), products);
   }
   return scratch;
 }
 
 // Gathered from every forward panel of the group, 16 x 16 numbers at a time.
 const float* backward_panel(const ConvGeometry& g, const Weights& weights, int64_t group,
-                            int64_t panel, const std::vector<bool>* used, float* scratch) noexcept {
+                            int64_t panel, const std::vector<bool>* used, float* scratch,
+                            Products products) noexcept {
   const bool in_place = reads_in_place(weights);
   const int64_t first_in = panel * kPanel;
   const int64_t ins = std::min(kPanel, g.group_in() - first_in);
@@ -61,8 +79,12 @@ const float* backward_panel(const ConvGeometry& g, const Weights& weights, int64
         load_weights(weights, begin, ins * kPanel, block);
         std::fill(block + ins * kPanel, block + kPanel * kPanel, 0.0f);
       }
-      float* to = scratch + (flipped * g.group_out() + out_panel * kPanel) * kPanel;
-      if (outs == kPanel) {
+      float* to =
+          scratch + units(products, (flipped * g.group_out() + out_panel * kPanel) * kPanel);
+      if (products == Products::kBf16) {
+        transpose_block(format, from, kPanel, turned, kPanel);
+        pair_rows(turned, outs, to);
+      } else if (outs == kPanel) {
         transpose_block(format, from, kPanel, to, kPanel);
       } else {
         transpose_block(format, from, kPanel, turned, kPanel);

@@ -32,6 +32,12 @@ PointwisePlan::PointwisePlan(const OuterPlan& outer)
                                 kMostPositions)),
       blocks(ceil_div(outer.unit_g, block)) {
   TRI_CHECK(is_pointwise(outer.geometry));
+  if (outer.products == Products::kBf16) {
+    TRI_CHECK(outer.unit_rows > 0);
+    segments = {{0, 0, static_cast<int32_t>(outer.geometry.out.c / 2)}};
+    blocks = ceil_div(2 * outer.unit_g, block);
+    return;
+  }
   for (int64_t q = 0; q < outer.out_panels; ++q)
     segments.push_back({static_cast<int32_t>(q * outer.gradient_stride()),
                         static_cast<int32_t>(q * kPanel),
@@ -39,7 +45,8 @@ PointwisePlan::PointwisePlan(const OuterPlan& outer)
 }
 
 size_t PointwisePlan::shared_bytes(const OuterPlan& outer) const {
-  return static_cast<size_t>(panels * outer.geometry.out.c * kPanel) * sizeof(float);
+  return static_cast<size_t>(panels * units(outer.products, outer.geometry.out.c) * kPanel) *
+         sizeof(float);
 }
 
 size_t PointwisePlan::worker_bytes() const {
@@ -59,7 +66,8 @@ PointwiseData::PointwiseData(const OuterPlan& outer, const PointwisePlan& plan,
   pool_.run(static_cast<size_t>(plan_.panels), [&](size_t q, size_t) {
     const auto panel = static_cast<int64_t>(q);
     backward_panel(outer_.geometry, weights, 0, panel, nullptr,
-                   turned_ + panel * outer_.geometry.out.c * kPanel);
+                   turned_ + panel * units(outer_.products, outer_.geometry.out.c) * kPanel,
+                   outer_.products);
   });
 }
 
@@ -82,6 +90,7 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   auto* results = reinterpret_cast<float*>(memory);
   auto* rows = reinterpret_cast<RowRef*>(results + plan_.block * kResultWidth);
   const bool direct = dst_.direct() && in.c % kPanel == 0;
+  const bool pairs = outer_.products == Products::kBf16;
   const int64_t first_pixel = unit.out_row * out.w;
   const auto place = [&](int64_t sample, int64_t pixel) {
     return ((unit.sample + sample) * dst_.pixels + first_pixel + pixel) * dst_.row_stride;
@@ -90,12 +99,14 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   for (int64_t i = begin; i < end; ++i) {
     const int64_t sample = i / pixels, pixel = i % pixels;
     const int64_t to = direct ? place(sample, pixel) - origin : (i - begin) * kResultWidth;
-    rows[i - begin] = {static_cast<int32_t>((pixel * unit.samples + sample) * kPanel),
-                       static_cast<int32_t>(to)};
+    const int64_t from = pairs ? i * out.c / 2 : (pixel * unit.samples + sample) * kPanel;
+    rows[i - begin] = {static_cast<int32_t>(from), static_cast<int32_t>(to)};
   }
   const RowClass all{0, static_cast<int32_t>(end - begin), 0,
                      static_cast<int32_t>(plan_.segments.size())};
-  const float* gradient = outer_.packed_gradient(chunk, index);
+  const float* gradient =
+      pairs ? outer_.packed_rows(chunk, index) : outer_.packed_gradient(chunk, index);
+  const int64_t panel_units = units(outer_.products, out.c) * kPanel;
   // Calls body(range, first position) for the tile's rows, sample by sample. Whole maps lie one
   // after the other and are one range: a map may be a single pixel.
   const auto for_ranges = [&](int64_t channel, int64_t channels, auto body) {
@@ -106,12 +117,18 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
       i += some;
     }
   };
-  for (int64_t q = 0; q < plan_.panels; ++q) {
+  const int64_t at_once = pairs ? 2 : 1;
+  for (int64_t next, q = 0; q < plan_.panels; q = next) {
+    next = std::min(plan_.panels, q + at_once);
     float* to = direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
                        : results + q % kResultPanels * kPanel;
-    panel_tile({gradient, turned_ + q * out.c * kPanel, nullptr, to, rows, plan_.segments.data(),
-                &all, 1});
-    if (direct || (q % kResultPanels != kResultPanels - 1 && q + 1 < plan_.panels)) continue;
+    const PanelTile some{gradient, turned_ + q * panel_units, nullptr, to,
+                         rows,     plan_.segments.data(),     &all,    1};
+    if (pairs)
+      pair_tile(some, static_cast<int>(next - q), panel_units);
+    else
+      panel_tile(some);
+    if (direct || (next % kResultPanels != 0 && next < plan_.panels)) continue;
     const int64_t channel = q / kResultPanels * kResultWidth;
     const int64_t channels = std::min(kResultWidth, in.c - channel);
     for_ranges(channel, channels, [&](const RowRange& range, int64_t first) {

@@ -15,13 +15,13 @@ namespace tri::ops {
 bool is_pointwise(const ConvGeometry& geometry);  // 1x1, stride 1, no padding, one group
 
 struct PointwisePlan {
-  // REQUIRES: is_pointwise(outer.geometry).
+  // REQUIRES: is_pointwise(outer.geometry); pairs keep their rows.
   explicit PointwisePlan(const OuterPlan& outer);
 
   int64_t panels;                 // of 16 input channels
   int64_t block;                  // positions of a tile
   int64_t blocks;                 // of a unit, at the most
-  std::vector<Segment> segments;  // one per panel of the packed gradient
+  std::vector<Segment> segments;  // one per panel of the packed gradient; with pairs only one
 
   size_t shared_bytes(const OuterPlan& outer) const;  // the weights, turned round
   size_t worker_bytes() const;
@@ -43,7 +43,7 @@ class PointwiseData final : public ChunkReader {
   const OuterPlan& outer_;
   const PointwisePlan& plan_;
   Sink dst_;
-  float* turned_;  // [panel][output channel][16]
+  float* turned_;  // [panel][output channel][16], units
   std::byte* workers_;
   base::ThreadPool& pool_;
   CountSum counts_;

@@ -39,6 +39,7 @@ class PointwiseTest : public testing::TestWithParam<PointwiseCase> {
     grad.value.stored = grad.grad;
     grad.value.activation = Activation::kRelu;
   }
+  void expect_the_bits_of_two(Products products);
   Sink sink(std::vector<float>& dx, Format format, bool accumulate) const {
     return {dx.data(), format, g.in.c, g.in.c, g.in.pixels(), accumulate};
   }
@@ -49,10 +50,20 @@ class PointwiseTest : public testing::TestWithParam<PointwiseCase> {
   GradSource grad;
 };
 
-TEST_P(PointwiseTest, a_joint_pass_has_the_bits_of_two) {
-  const OuterPlan outer(g, n, 0);
+TEST_P(PointwiseTest, a_joint_pass_has_the_bits_of_two) { expect_the_bits_of_two(Products::kF32); }
+
+TEST_P(PointwiseTest, a_joint_pass_over_pairs_has_the_bits_of_two) {
+  if (products_for(Format::kBf16, g.in.c, g.out.c) != Products::kBf16)
+    GTEST_SKIP() << "no products of bf16 here, or an odd number of channels";
+  expect_the_bits_of_two(Products::kBf16);
+}
+
+void PointwiseTest::expect_the_bits_of_two(Products products) {
+  const OuterPlan outer(g, n, 0, products, products == Products::kBf16);
   const PointwisePlan plan(outer);
-  const GatherPlan gather(g, Direction::kBackwardData, n);
+  const GatherPlan gather(g, Direction::kBackwardData, n, products);
+  Weights weights{panels.data()};
+  if (products == Products::kBf16) weights.working = Format::kBf16;
   std::vector<float> partial(panels.size(), NAN);
   for (const size_t threads : {1, 3}) {
     base::ThreadPool pool(threads);
@@ -66,9 +77,9 @@ TEST_P(PointwiseTest, a_joint_pass_has_the_bits_of_two) {
     for (const Format format : {Format::kF32, Format::kBf16}) {
       for (const bool accumulate : {false, true}) {
         std::vector<float> alone(x.size(), 0.25f), joined = alone;
-        conv_backward_data(gather, grad, {panels.data()}, sink(alone, format, accumulate),
-                           scratch.data(), pool);
-        PointwiseData data(outer, plan, {panels.data()}, sink(joined, format, accumulate),
+        conv_backward_data(gather, grad, weights, sink(alone, format, accumulate), scratch.data(),
+                           pool);
+        PointwiseData data(outer, plan, weights, sink(joined, format, accumulate),
                            scratch.data() + own, pool);
         Keep joined_w(g.weight_count());
         conv_backward_weights(outer, source, grad, nullptr, partial.data(), joined_w,

@@ -120,13 +120,11 @@ void pack_gradient(const WinogradOuterPlan& p, const Share& s, const GradSource&
 void multiply(const OuterJob& job, const Layout& at, const float* packed, int64_t patches,
               float* sums) {
   const Run all{0, 0, static_cast<int32_t>(patches)};
-  const int64_t tile = outer_rows() * kPanel;
   std::fill_n(sums, kFrequencies * job.tap_floats(), 0.0f);
   for (int64_t f = 0; f < kFrequencies; ++f) {
     const float* x = packed + f * at.x_frequency + job.first_panel * at.x_panel;
     const float* g = packed + at.g_begin + f * at.g_frequency + job.out_panel * at.g_panel;
-    for (int64_t q = 0; q < job.panels; ++q)
-      outer_tile(x + q * at.x_panel, g, &all, 1, sums + f * job.tap_floats() + q * tile);
+    outer_tile({x, at.x_panel, job.panels}, g, &all, 1, sums + f * job.tap_floats());
   }
 }
 
@@ -144,7 +142,7 @@ WinogradOuterPlan::WinogradOuterPlan(const ConvGeometry& g, int64_t n, int64_t g
       channels(g.in.c),
       in_panels(ceil_div(g.in.c, outer_rows())),
       out_panels(g.panels()),
-      job_panels(std::clamp<int64_t>(in_panels * out_panels / kWantedJobs, 1, in_panels)) {
+      job_panels(panels_of_job(in_panels, out_panels, kWantedJobs)) {
   TRI_CHECK(can_winograd_weights(g), "in = {}, out = {}", g.in.text(), g.out.text());
   if (ghost == 0) ghost = n;
   const int64_t patch_bytes =

@@ -1,11 +1,11 @@
-#include "simd/finite.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
+#include "simd/finite.h"
+
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "simd/finite.cpp"
+#define HWY_TARGET_INCLUDE "simd/finite_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
 

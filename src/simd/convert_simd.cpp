@@ -1,7 +1,7 @@
-#include "simd/convert.h"
-
 #include <cmath>
 #include <type_traits>
+
+#include "simd/convert.h"
 
 #ifndef TRI_SIMD_CONVERT_BLOCK_
 #define TRI_SIMD_CONVERT_BLOCK_
@@ -24,7 +24,7 @@ struct Block {
 #endif
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "simd/convert.cpp"
+#define HWY_TARGET_INCLUDE "simd/convert_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "simd/convert-inl.h"
@@ -83,19 +83,24 @@ uint64_t round_to_as(const float* src, float* dst, size_t n) {
   return counts.overflow_total();
 }
 
-// Calls full(v, to, index) for all full vectors of a block and rest(v, to, index, count) for what
-// is left of each row.
-template <Format F, class Full, class Rest>
-HWY_INLINE void for_each_vector(const Block& b, Full full, Rest rest) {
+// Calls full(state, v, to, index) for all full vectors of a block and rest(state, v, to, index,
+// count) for what is left of each row; returns the state. It is handed on by value, and bodies
+// capture by value: what is captured by reference may be what a vector store overwrites, and would
+// be written to memory and read back for every vector.
+template <Format F, class State, class Full, class Rest>
+HWY_INLINE State for_each_vector(const Block& b, State state, Full full, Rest rest) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   for (size_t row = 0; row < b.rows; ++row) {
     const float* HWY_RESTRICT from = b.src + row * b.src_stride;
     Code<F>* HWY_RESTRICT to = static_cast<Code<F>*>(b.dst) + row * b.dst_stride;
     size_t i = 0;
-    for (; i + lanes <= b.n; i += lanes) full(hn::LoadU(df, from + i), to, i);
-    if (i < b.n) rest(load_n_as_f32<Format::kF32>(df, from, i, b.n - i), to, i, b.n - i);
+    State mine = state;
+    for (; i + lanes <= b.n; i += lanes) full(mine, hn::LoadU(df, from + i), to, i);
+    state = mine;
+    if (i < b.n) rest(state, load_n_as_f32<Format::kF32>(df, from, i, b.n - i), to, i, b.n - i);
   }
+  return state;
 }
 
 float max_abs(const Block& b) {
@@ -109,40 +114,45 @@ float max_abs(const Block& b) {
   return most;
 }
 
+template <class D>
+struct Seen {
+  HWY_INLINE Seen() {}  // NOLINT: a defaulted one would not be compiled for the target
+  RangeCounts<D> counts;
+  Extent<D> extent;
+};
+
 template <Format F, class Scale>
 ScaledCounts encode_counted(const Block& b, Scale scaled) {
   const hn::ScalableTag<float> df;
-  using D = decltype(df);
-  RangeCounts<D> counts;
-  Extent<D> extent;
-  for_each_vector<F>(
-      b,
-      [&](hn::Vec<D> v, Code<F>* to, size_t i) TRI_INLINE {
-        extent.add(v);
-        store_from_f32_counted<F>(df, scaled(v), to, i, counts);
+  using D = std::remove_const_t<decltype(df)>;
+  const auto seen = for_each_vector<F>(
+      b, Seen<D>(),
+      [=](Seen<D>& s, hn::Vec<D> v, Code<F>* to, size_t i) TRI_INLINE {
+        s.extent.add(v);
+        store_from_f32_counted<F>(df, scaled(v), to, i, s.counts);
       },
-      [&](hn::Vec<D> v, Code<F>* to, size_t i, size_t n) TRI_INLINE {
-        extent.add(v);
-        store_n_from_f32_counted<F>(df, scaled(v), to, i, n, counts);
+      [=](Seen<D>& s, hn::Vec<D> v, Code<F>* to, size_t i, size_t n) TRI_INLINE {
+        s.extent.add(v);
+        store_n_from_f32_counted<F>(df, scaled(v), to, i, n, s.counts);
       });
-  const float most = extent.most();
-  return {{counts.overflow_total(), counts.underflow_total()}, most >= 0 ? most : max_abs(b)};
+  const float most = seen.extent.most();
+  return {{seen.counts.overflow_total(), seen.counts.underflow_total()},
+          most >= 0 ? most : max_abs(b)};
 }
 
 // Of values inside the range of F. False: some are not, and dst holds nothing yet.
 template <Format F, class Scale>
 bool encode_inside(const Block& b, Scale scaled, float& most) {
   const hn::ScalableTag<float> df;
-  using D = decltype(df);
-  Extent<D> extent;
-  for_each_vector<F>(
-      b,
-      [&](hn::Vec<D> v, Code<F>* to, size_t i) TRI_INLINE {
-        extent.add(v);
+  using D = std::remove_const_t<decltype(df)>;
+  const auto extent = for_each_vector<F>(
+      b, Extent<D>(),
+      [=](Extent<D>& seen, hn::Vec<D> v, Code<F>* to, size_t i) TRI_INLINE {
+        seen.add(v);
         store_inside<F>(df, scaled(v), to, i);
       },
-      [&](hn::Vec<D> v, Code<F>* to, size_t i, size_t n) TRI_INLINE {
-        extent.add(v);
+      [=](Extent<D>& seen, hn::Vec<D> v, Code<F>* to, size_t i, size_t n) TRI_INLINE {
+        seen.add(v);
         store_n_from_f32<F>(df, scaled(v), to, i, n);
       });
   most = extent.most();

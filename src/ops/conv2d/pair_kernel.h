@@ -1,0 +1,56 @@
+#pragma once
+// Room: ops. The register kernels of panel_kernel.h for operands in bf16, on processors that
+// multiply pairs of them (Note [AVX3_BF16] in simd/target.h).
+//
+// Note [Units]. Kernels and lists count in units of four bytes. A unit is one fp32 number, or a
+// pair of bf16 numbers, the first in the low half, whose two products go into the same sum:
+// neighbouring channels where rows meet panels, the same pixel of two samples where dW is made. So
+// strides, segments, runs and scratch look alike for both, and half as many units are multiplied.
+//
+// Both operands are rounded to bf16, their products are exact, sums are fp32: of a pair first the
+// second product is added, then the first, each with one rounding. Subnormal numbers count as zero.
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/conv2d/panel_kernel.h"
+
+namespace tri::ops {
+
+// What is multiplied. Sums are fp32 in either case.
+enum class Products : uint8_t { kF32, kBf16 };
+
+constexpr int64_t units(Products products, int64_t numbers) {
+  return products == Products::kBf16 ? numbers / 2 : numbers;
+}
+
+// kBf16 if the layer's weights work in bf16, the active target multiplies it, and numbers of all
+// channels of a group can be paired.
+Products products_for(numeric::Format working, int64_t group_in, int64_t group_out);
+
+// panel_tile() of `panels`, one or two, that lie panel_units apart; results and biases of the
+// second follow those of the first.
+void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept;
+
+// outer_tile() of pairs of positions.
+void pair_outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
+                     float* sums) noexcept;
+
+// pack_rows() of two samples: a unit holds the number of `first` and that of `second`; null: zeros.
+void pack_pairs(const float* first, const float* second, int64_t rows, int64_t src_stride,
+                int64_t channels, int64_t width, float* dst, int64_t step,
+                int64_t panel_stride) noexcept;
+
+// Rows of 16 weights, `rows` an even number, as half as many rows of pairs. fp32 numbers must be
+// bf16 numbers.
+void pair_rows(const float* src, int64_t rows, float* dst) noexcept;
+void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept;
+
+// dst[i] = src[i] rounded to the nearest bf16, ties to even.
+void narrow(const float* src, int64_t count, uint16_t* dst) noexcept;
+
+// What the two tiles mean, one operation after the other.
+namespace reference {
+float pair_sum(uint32_t a, uint32_t b, float sum) noexcept;
+}
+
+}  // namespace tri::ops

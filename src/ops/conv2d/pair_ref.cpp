@@ -1,0 +1,33 @@
+#include <bit>
+#include <cmath>
+
+#include "ops/conv2d/pair_kernel.h"
+#include "simd/target.h"
+
+namespace tri::ops {
+
+Products products_for(numeric::Format working, int64_t group_in, int64_t group_out) {
+  const bool can = working == numeric::Format::kBf16 && group_in % 2 == 0 && group_out % 2 == 0;
+  return can && simd::multiplies_bf16() ? Products::kBf16 : Products::kF32;
+}
+
+namespace reference {
+namespace {
+
+// Subnormal numbers are read and written as zeros.
+float flushed(float value) {
+  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+}
+
+float low(uint32_t pair) { return flushed(std::bit_cast<float>(pair << 16)); }
+float high(uint32_t pair) { return flushed(std::bit_cast<float>(pair & 0xffff0000u)); }
+
+}  // namespace
+
+float pair_sum(uint32_t a, uint32_t b, float sum) noexcept {
+  const float second = flushed(std::fma(high(a), high(b), flushed(sum)));
+  return flushed(std::fma(low(a), low(b), second));
+}
+
+}  // namespace reference
+}  // namespace tri::ops

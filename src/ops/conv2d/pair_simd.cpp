@@ -1,0 +1,204 @@
+// ops/conv2d/pair_simd.cpp; contract in pair_kernel.h. Never throws, allocates or logs. Written
+// with intrinsics: Highway 1.0 has no products of bf16. Called on that target only.
+#include "hwy/base.h"
+#include "ops/conv2d/pair_kernel.h"
+
+#if HWY_ARCH_X86
+#include <immintrin.h>
+#if HWY_COMPILER_GCC && !HWY_COMPILER_CLANG
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of gcc's own header, bug 105593
+#endif
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+namespace tri::ops {
+namespace {
+
+// Eight rows have a register for each of their addresses; with two panels 16 chains hide the
+// latency of a product.
+constexpr int kPairRows = 8;
+constexpr int kOuterRows = kAvx512OuterRows;
+
+HWY_INLINE __m512 multiply_add(__m512 a, __m512 b, __m512 sum) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+template <int kCount, int kPanels>
+HWY_INLINE void pair_block(const PanelTile& t, int64_t panel_units, const RowRef* HWY_RESTRICT rows,
+                           int32_t seg_begin, int32_t seg_end) {
+  __m512 acc[kCount][kPanels];
+  for (int v = 0; v < kPanels; ++v) {
+    const __m512 start =
+        t.bias == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(t.bias + v * kPanel);
+    for (int r = 0; r < kCount; ++r) acc[r][v] = start;
+  }
+  for (int32_t s = seg_begin; s < seg_end; ++s) {
+    const Segment seg = t.segments[s];
+    const float* HWY_RESTRICT w = t.panel + static_cast<int64_t>(seg.w) * kPanel;
+    const float* x[kCount];
+    for (int r = 0; r < kCount; ++r) x[r] = t.x + rows[r].x + seg.x;
+    for (int32_t k = 0; k < seg.k; ++k) {
+      __m512 weights[kPanels];
+      for (int v = 0; v < kPanels; ++v) weights[v] = _mm512_loadu_ps(w + v * panel_units);
+      w += kPanel;
+      for (int r = 0; r < kCount; ++r) {
+        const __m512 value = _mm512_set1_ps(x[r][k]);
+        for (int v = 0; v < kPanels; ++v) acc[r][v] = multiply_add(value, weights[v], acc[r][v]);
+      }
+    }
+  }
+  for (int r = 0; r < kCount; ++r)
+    for (int v = 0; v < kPanels; ++v) _mm512_storeu_ps(t.out + rows[r].out + v * kPanel, acc[r][v]);
+}
+
+template <int kCount, int kPanels>
+HWY_INLINE void pair_rest(const PanelTile& t, int64_t panel_units, const RowRef* rows, int32_t left,
+                          int32_t seg_begin, int32_t seg_end) {
+  if constexpr (kCount > 0) {
+    if (left == kCount)
+      return pair_block<kCount, kPanels>(t, panel_units, rows, seg_begin, seg_end);
+    pair_rest<kCount - 1, kPanels>(t, panel_units, rows, left, seg_begin, seg_end);
+  }
+}
+
+template <int kPanels>
+void pair_panels(const PanelTile& t, int64_t panel_units) {
+  for (size_t c = 0; c < t.class_count; ++c) {
+    const RowClass& rc = t.classes[c];
+    int32_t row = rc.row_begin;
+    for (; row + kPairRows <= rc.row_end; row += kPairRows)
+      pair_block<kPairRows, kPanels>(t, panel_units, t.rows + row, rc.segment_begin,
+                                     rc.segment_end);
+    pair_rest<kPairRows - 1, kPanels>(t, panel_units, t.rows + row, rc.row_end - row,
+                                      rc.segment_begin, rc.segment_end);
+  }
+}
+
+template <int kPanels>
+HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t stride,
+                            const float* HWY_RESTRICT g, const Run* runs, size_t run_count,
+                            float* HWY_RESTRICT sums) {
+  constexpr int kAll = kPanels * kOuterRows;
+  __m512 acc[kAll];
+  for (int r = 0; r < kAll; ++r) acc[r] = _mm512_loadu_ps(sums + r * kPanel);
+  for (size_t i = 0; i < run_count; ++i) {
+    const Run run = runs[i];
+    const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * kOuterRows;
+    const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * kPanel;
+    for (int32_t p = 0; p < run.length; ++p) {
+      const __m512 grads = _mm512_loadu_ps(gp);
+      for (int r = 0; r < kAll; ++r) {
+        const __m512 value = _mm512_set1_ps(xp[r / kOuterRows * stride + r % kOuterRows]);
+        acc[r] = multiply_add(value, grads, acc[r]);
+      }
+      xp += kOuterRows;
+      gp += kPanel;
+    }
+  }
+  for (int r = 0; r < kAll; ++r) _mm512_storeu_ps(sums + r * kPanel, acc[r]);
+}
+
+HWY_INLINE __m512i widened(const uint16_t* from) {
+  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+// The numbers of two rows, rounded, as units; `rest` numbers of each are read.
+HWY_INLINE __m512i pair_of(const float* first, const float* second, __mmask16 rest) {
+  const auto low =
+      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(rest, first)));
+  const __m512i wide = _mm512_cvtepu16_epi32(low);
+  if (second == nullptr) return wide;
+  const auto high =
+      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(rest, second)));
+  return _mm512_or_si512(wide, _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+}
+
+template <int kWidth>
+void pack_width(const float* first, const float* second, int64_t rows, int64_t src_stride,
+                int64_t channels, float* dst, int64_t step, int64_t panel_stride) {
+  constexpr auto kAll = static_cast<__mmask16>((1u << kWidth) - 1);
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* a = first + i * src_stride;
+    const float* b = second == nullptr ? nullptr : second + i * src_stride;
+    float* to = dst + i * step;
+    for (int64_t c = 0; c < channels; c += kWidth, to += panel_stride) {
+      const int64_t left = channels - c;
+      const auto rest = left >= kWidth ? kAll : static_cast<__mmask16>((1u << left) - 1);
+      _mm512_mask_storeu_epi32(to, kAll, pair_of(a + c, b == nullptr ? nullptr : b + c, rest));
+    }
+  }
+}
+
+}  // namespace
+
+void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept {
+  if (panels == 2)
+    pair_panels<2>(tile, panel_units);
+  else
+    pair_panels<1>(tile, panel_units);
+}
+
+void pair_outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
+                     float* sums) noexcept {
+  int64_t q = 0;
+  for (; q + 2 <= x.count; q += 2)
+    outer_block<2>(x.first + q * x.stride, x.stride, g, runs, run_count,
+                   sums + q * kOuterRows * kPanel);
+  if (q < x.count)
+    outer_block<1>(x.first + q * x.stride, x.stride, g, runs, run_count,
+                   sums + q * kOuterRows * kPanel);
+}
+
+void pack_pairs(const float* first, const float* second, int64_t rows, int64_t src_stride,
+                int64_t channels, int64_t width, float* dst, int64_t step,
+                int64_t panel_stride) noexcept {
+  if (width == kPanel)
+    pack_width<kPanel>(first, second, rows, src_stride, channels, dst, step, panel_stride);
+  else
+    pack_width<kOuterRows>(first, second, rows, src_stride, channels, dst, step, panel_stride);
+}
+
+void pair_rows(const float* src, int64_t rows, float* dst) noexcept {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  for (int64_t i = 0; i < rows; i += 2, src += 2 * kPanel, dst += kPanel) {
+    const __m512i first = _mm512_loadu_si512(src), second = _mm512_loadu_si512(src + kPanel);
+    _mm512_storeu_si512(
+        dst, _mm512_or_si512(_mm512_srli_epi32(first, 16), _mm512_and_si512(second, upper)));
+  }
+}
+
+void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept {
+  for (int64_t i = 0; i < rows; i += 2, bf16 += 2 * kPanel, dst += kPanel)
+    _mm512_storeu_si512(
+        dst, _mm512_or_si512(widened(bf16), _mm512_slli_epi32(widened(bf16 + kPanel), 16)));
+}
+
+void narrow(const float* src, int64_t count, uint16_t* dst) noexcept {
+  for (int64_t i = 0; i < count; i += kPanel) {
+    const auto some = count - i >= kPanel ? static_cast<__mmask16>(0xffff)
+                                          : static_cast<__mmask16>((1u << (count - i)) - 1);
+    _mm256_mask_storeu_epi16(
+        dst + i, some,
+        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, src + i))));
+  }
+}
+
+}  // namespace tri::ops
+HWY_POP_ATTRIBUTES
+
+#else  // no such target: products_for() never asks for these.
+#include "base/check.h"
+
+namespace tri::ops {
+void pair_tile(const PanelTile&, int, int64_t) noexcept { TRI_CHECK(false); }
+void pair_outer_tile(const OuterPanels&, const float*, const Run*, size_t, float*) noexcept {
+  TRI_CHECK(false);
+}
+void pack_pairs(const float*, const float*, int64_t, int64_t, int64_t, int64_t, float*, int64_t,
+                int64_t) noexcept {
+  TRI_CHECK(false);
+}
+void pair_rows(const float*, int64_t, float*) noexcept { TRI_CHECK(false); }
+void pair_rows(const uint16_t*, int64_t, float*) noexcept { TRI_CHECK(false); }
+void narrow(const float*, int64_t, uint16_t*) noexcept { TRI_CHECK(false); }
+}  // namespace tri::ops
+#endif  // HWY_ARCH_X86
