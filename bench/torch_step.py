@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times training steps of PyTorch + torchvision on made-up data, as `triaccel bench step` times ours.
 
-    bench/torch_step.py MODEL BATCH PIXELS STEPS THREADS [--channels-last]
+    bench/torch_step.py MODEL BATCH PIXELS STEPS THREADS [--channels-last] [--bf16]
 
 Prints one JSON line. Debian 12: python3-torch, python3-torchvision.
 """
@@ -34,6 +34,7 @@ def main():
     for number in ["batch", "pixels", "steps", "threads"]:
         parser.add_argument(number, type=int)
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--bf16", action="store_true", help="autocast")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -47,7 +48,9 @@ def main():
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(model(x), y).backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bf16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
         optimizer.step()
 
     times = []

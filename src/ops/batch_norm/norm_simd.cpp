@@ -5,6 +5,7 @@
 #define HWY_TARGET_INCLUDE "ops/batch_norm/norm_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
+#include "ops/window/channels-inl.h"
 #include "simd/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,7 +24,8 @@ HWY_INLINE void for_channel_blocks(int64_t channels, Body body) {
   int64_t c = 0;
   for (; c + 4 * lanes <= channels; c += 4 * lanes) body.template run<4>(d, c);
   for (; c + lanes <= channels; c += lanes) body.template run<1>(d, c);
-  for (; c < channels; ++c) body.template run<1>(hn::CappedTag<float, 1>(), c);
+  for_left_channels(c, channels,
+                    [=](auto part, int64_t at) TRI_LANES { body.template run<1>(part, at); });
 }
 
 // Stored rows of one format.

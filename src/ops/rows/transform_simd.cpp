@@ -66,7 +66,9 @@ HWY_INLINE void for_channels_side_by_side(int64_t channels, Body body) {
   for (; c + kSide * lanes <= channels; c += kSide * lanes)
     body(d, c, std::integral_constant<int, kSide>());
   for (; c + lanes <= channels; c += lanes) body(d, c, std::integral_constant<int, 1>());
-  for (; c < channels; ++c) body(hn::CappedTag<float, 1>(), c, std::integral_constant<int, 1>());
+  for_left_channels(c, channels, [=](auto part, int64_t at) TRI_LANES {
+    body(part, at, std::integral_constant<int, 1>());
+  });
 }
 
 // One row of a tensor where it lies.

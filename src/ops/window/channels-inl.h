@@ -1,5 +1,7 @@
 // Room: ops. Loops over the channels of a row in vectors, to be inlined into kernels.
-//   for_channels(channels, body)              body(d, c): full vectors, then single lanes
+//   for_channels(channels, body)              body(d, c): full vectors, then what is left of them
+//   for_left_channels(first, channels, body)  body(d, c) for less than a vector: half of one where
+//                                             vectors are long, then single lanes
 //   for_channels_overlapping(channels, body)  the last full vector overlaps the one before it: only
 //                                             where writing a result twice is harmless
 // A body is [=](auto d, int64_t c) TRI_LANES {...}: by value, because a vector store may alias what
@@ -23,13 +25,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace tri::ops::HWY_NAMESPACE {
 
+// Numbers of channels are multiples of 8 in most networks.
+template <class Body>
+HWY_INLINE void for_left_channels(int64_t c, int64_t channels, Body body) {
+  const hwy::HWY_NAMESPACE::ScalableTag<float> d;
+  if constexpr (hwy::HWY_NAMESPACE::MaxLanes(d) > 8) {
+    if (c + 8 <= channels) {
+      body(hwy::HWY_NAMESPACE::CappedTag<float, 8>(), c);
+      c += 8;
+    }
+  }
+  for (; c < channels; ++c) body(hwy::HWY_NAMESPACE::CappedTag<float, 1>(), c);
+}
+
 template <class Body>
 HWY_INLINE void for_channels(int64_t channels, Body body) {
   const hwy::HWY_NAMESPACE::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(d));
   int64_t c = 0;
   for (; c + lanes <= channels; c += lanes) body(d, c);
-  for (; c < channels; ++c) body(hwy::HWY_NAMESPACE::CappedTag<float, 1>(), c);
+  for_left_channels(c, channels, body);
 }
 
 template <class Body>
