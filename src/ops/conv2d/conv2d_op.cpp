@@ -50,10 +50,6 @@ WeightsPlan weights_plan(const ConvGeometry& geometry, const OperationSpec& spec
                    products == Products::kBf16 && kernel == Kernel::kJoined);
 }
 
-Products products_of(const ConvGeometry& geometry, const OperationSpec& spec) {
-  return products_for(spec.working, geometry.group_in(), geometry.group_out());
-}
-
 size_t scratch_of(const DensePlan& plan, size_t threads) {
   return std::visit([threads](const auto& p) { return p.scratch_bytes(threads); }, plan);
 }
@@ -61,7 +57,7 @@ size_t scratch_of(const DensePlan& plan, size_t threads) {
 class DenseConv final : public Operation {
  public:
   DenseConv(const ConvGeometry& geometry, const OperationSpec& spec)
-      : DenseConv(geometry, spec, products_of(geometry, spec)) {}
+      : DenseConv(geometry, spec, products_for(spec.working)) {}
 
   DenseConv(const ConvGeometry& geometry, const OperationSpec& spec, Products products)
       : forward_(dense_plan(geometry, Direction::kForward, spec.samples,

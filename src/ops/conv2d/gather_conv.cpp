@@ -19,7 +19,7 @@ struct Workspace {
     source = scratch.take(plan.shared_source ? 0
                                              : plan.tile_samples * plan.tile_src_rows * plan.src.w *
                                                    plan.src_units);
-    panel = scratch.take(plan.geometry.taps() * plan.src_group * kPanel);
+    panel = scratch.take(plan.panels_at_once() * plan.panel_units());
     results = scratch.take(positions * plan.tile_panels * kPanel);
     rows = reinterpret_cast<RowRef*>(scratch.take(positions * 2));
     classes = reinterpret_cast<RowClass*>(scratch.rest());
@@ -144,7 +144,6 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     }
 
     const size_t class_count = list_rows(p, t, src, dst, work.rows, work.classes);
-    const int64_t panel_units = p.geometry.taps() * p.src_units * kPanel;
     for (int64_t q = t.panel_begin; q < t.panel_end; q += p.panels_at_once()) {
       const int64_t panels = std::min(p.panels_at_once(), t.panel_end - q);
       const float* row_bias = bias == nullptr ? nullptr : bias + t.group * p.dst_group + q * kPanel;
@@ -156,13 +155,13 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
         row_bias = end_bias.data();
       }
       const float* first = panel(t.group, q, work.panel);
-      if (panels == 2) panel(t.group, q + 1, work.panel + panel_units);
+      if (panels == 2) panel(t.group, q + 1, work.panel + p.panel_units());
       const PanelTile tile{src.base,     first,
                            row_bias,     results + (q - t.panel_begin) * kPanel,
                            work.rows,    p.segments.data(),
                            work.classes, class_count};
       if (p.products == Products::kBf16)
-        pair_tile(tile, static_cast<int>(panels), panel_units);
+        pair_tile(tile, static_cast<int>(panels), p.panel_units());
       else
         panel_tile(tile);
     }
@@ -188,9 +187,7 @@ StoreCounts conv_forward(const GatherPlan& plan, const Source& src, const Weight
                          base::ThreadPool& pool) noexcept {
   return gather(
       plan, units_in_place(src, plan.products), src.stored.row_stride,
-      [&](const RowRange& range, float* to) {
-        load_unit_rows(src, range, plan.products, to, range.channels);
-      },
+      [&](const RowRange& range, float* to) { load_unit_rows(src, range, plan.products, to); },
       [&](int64_t group, int64_t panel, float* memory) {
         return forward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory,
                              plan.products);
@@ -203,9 +200,7 @@ StoreCounts conv_backward_data(const GatherPlan& plan, const GradSource& src,
                                base::ThreadPool& pool) noexcept {
   return gather(
       plan, units_in_place(src, plan.products), src.grad.row_stride,
-      [&](const RowRange& range, float* to) {
-        load_unit_rows(src, range, plan.products, to, range.channels);
-      },
+      [&](const RowRange& range, float* to) { load_unit_rows(src, range, plan.products, to); },
       [&](int64_t group, int64_t panel, float* memory) {
         return backward_panel(plan.geometry, weights, group, panel, &plan.tap_used, memory,
                               plan.products);

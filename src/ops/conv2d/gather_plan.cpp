@@ -138,7 +138,7 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
       tile_samples = std::max<int64_t>(6, ceil_div(tile_samples, 2));
   if (cut() < kWantedTiles && panels > 1) {
     if (g.groups == 1 && tile_rows == dst.h &&
-        units(products, n * src.elements()) <= kSharedFloats) {
+        n * src.pixels() * units(products, src.c) <= kSharedFloats) {
       shared_source = true;
       tile_panels = std::min(panels, panels_at_once());
       const int64_t most =
@@ -159,14 +159,14 @@ size_t GatherPlan::tiles() const {
 }
 
 size_t GatherPlan::shared_bytes() const {
-  const int64_t all = units(products, samples * src.elements());
+  const int64_t all = samples * src.pixels() * units(products, src.c);
   return shared_source ? static_cast<size_t>(ceil_div(all, 16)) * 64 : 0;
 }
 
 size_t GatherPlan::worker_bytes() const {
   const int64_t positions = tile_samples * tile_rows * dst.w;
   const int64_t source = shared_source ? 0 : tile_samples * tile_src_rows * src.w * src_units;
-  const int64_t panel = geometry.taps() * src_group * kPanel;
+  const int64_t panel = panels_at_once() * panel_units();
   const int64_t results = positions * tile_panels * kPanel;
   const auto padded = [](int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); };
   const auto classes = static_cast<int64_t>(ys.size() * xs.size());

@@ -50,6 +50,8 @@ struct GatherPlan {
   // Two panels of pairs take the room of one in fp32, and share what is read of the source.
   int64_t panels_at_once() const { return products == Products::kBf16 ? 2 : 1; }
 
+  int64_t panel_units() const { return geometry.taps() * src_units * kPanel; }
+
   size_t tiles() const;
   // Scratch of one worker in bytes: source rows, one panel, results, row list.
   size_t worker_bytes() const;

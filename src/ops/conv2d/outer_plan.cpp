@@ -52,7 +52,8 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
         const int64_t columns = window ? g.out.w : ceil_div(g.in.w, g.stride_w) * g.stride_w;
         unit_x = std::max(unit_x, units.back().in_rows * columns * lanes(units.back()));
         unit_g = std::max(unit_g, rows * g.out.w * lanes(units.back()));
-        if (keep_rows) unit_rows = std::max(unit_rows, rows * g.out.w * count * g.out.c / 2);
+        if (keep_rows)
+          unit_rows = std::max(unit_rows, rows * g.out.w * count * ops::units(products, g.out.c));
       }
     }
   }

@@ -20,12 +20,11 @@ namespace tri::ops {
 enum class Products : uint8_t { kF32, kBf16 };
 
 constexpr int64_t units(Products products, int64_t numbers) {
-  return products == Products::kBf16 ? numbers / 2 : numbers;
+  return products == Products::kBf16 ? (numbers + 1) / 2 : numbers;
 }
 
-// kBf16 if the layer's weights work in bf16, the active target multiplies it, and numbers of all
-// channels of a group can be paired.
-Products products_for(numeric::Format working, int64_t group_in, int64_t group_out);
+// kBf16 if the layer's weights work in bf16 and the active target multiplies it.
+Products products_for(numeric::Format working);
 
 // panel_tile() of `panels`, one or two, that lie panel_units apart; results and biases of the
 // second follow those of the first.
@@ -40,8 +39,7 @@ void pack_pairs(const float* first, const float* second, int64_t rows, int64_t s
                 int64_t channels, int64_t width, float* dst, int64_t step,
                 int64_t panel_stride) noexcept;
 
-// Rows of 16 weights, `rows` an even number, as half as many rows of pairs. fp32 numbers must be
-// bf16 numbers.
+// Rows of 16 weights as half as many rows of pairs. fp32 numbers must be bf16 numbers.
 void pair_rows(const float* src, int64_t rows, float* dst) noexcept;
 void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept;
 

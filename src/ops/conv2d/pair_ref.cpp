@@ -6,9 +6,9 @@
 
 namespace tri::ops {
 
-Products products_for(numeric::Format working, int64_t group_in, int64_t group_out) {
-  const bool can = working == numeric::Format::kBf16 && group_in % 2 == 0 && group_out % 2 == 0;
-  return can && simd::multiplies_bf16() ? Products::kBf16 : Products::kF32;
+Products products_for(numeric::Format working) {
+  return working == numeric::Format::kBf16 && simd::multiplies_bf16() ? Products::kBf16
+                                                                      : Products::kF32;
 }
 
 namespace reference {

@@ -160,16 +160,18 @@ void pack_pairs(const float* first, const float* second, int64_t rows, int64_t s
 void pair_rows(const float* src, int64_t rows, float* dst) noexcept {
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   for (int64_t i = 0; i < rows; i += 2, src += 2 * kPanel, dst += kPanel) {
-    const __m512i first = _mm512_loadu_si512(src), second = _mm512_loadu_si512(src + kPanel);
+    const __m512i first = _mm512_loadu_si512(src);
+    const __m512i second = i + 1 < rows ? _mm512_loadu_si512(src + kPanel) : _mm512_setzero_si512();
     _mm512_storeu_si512(
         dst, _mm512_or_si512(_mm512_srli_epi32(first, 16), _mm512_and_si512(second, upper)));
   }
 }
 
 void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept {
-  for (int64_t i = 0; i < rows; i += 2, bf16 += 2 * kPanel, dst += kPanel)
-    _mm512_storeu_si512(
-        dst, _mm512_or_si512(widened(bf16), _mm512_slli_epi32(widened(bf16 + kPanel), 16)));
+  for (int64_t i = 0; i < rows; i += 2, bf16 += 2 * kPanel, dst += kPanel) {
+    const __m512i second = i + 1 < rows ? widened(bf16 + kPanel) : _mm512_setzero_si512();
+    _mm512_storeu_si512(dst, _mm512_or_si512(widened(bf16), _mm512_slli_epi32(second, 16)));
+  }
 }
 
 void narrow(const float* src, int64_t count, uint16_t* dst) noexcept {

@@ -18,7 +18,7 @@ bool reads_in_place(const Weights& w) {
   return whole && converts_on_load(w.format);
 }
 
-// Weights [begin, begin + count) as units; whole pairs of rows.
+// Weights [begin, begin + count), whole rows, as units.
 void load_units(const Weights& weights, int64_t begin, int64_t count, float* to,
                 Products products) {
   if (products == Products::kF32) return load_weights(weights, begin, count, to);
@@ -44,12 +44,15 @@ const float* forward_panel(const ConvGeometry& g, const Weights& weights, int64_
   const auto wanted = [used](int64_t tap) {
     return used == nullptr || (*used)[static_cast<size_t>(tap)];
   };
+  // Rows of two taps make no pair.
+  const bool together = products == Products::kF32 || g.group_in() % 2 == 0;
+  const int64_t tap_units = units(products, g.group_in()) * kPanel;
   for (int64_t tap = 0; tap < g.taps(); ++tap) {
     if (!wanted(tap)) continue;
     const int64_t first = tap;
-    while (tap + 1 < g.taps() && wanted(tap + 1)) ++tap;
-    load_units(weights, begin + first * each, (tap + 1 - first) * each,
-               scratch + units(products, first * each), products);
+    while (together && tap + 1 < g.taps() && wanted(tap + 1)) ++tap;
+    load_units(weights, begin + first * each, (tap + 1 - first) * each, scratch + first * tap_units,
+               products);
   }
   return scratch;
 }
@@ -80,7 +83,8 @@ const float* backward_panel(const ConvGeometry& g, const Weights& weights, int64
         std::fill(block + ins * kPanel, block + kPanel * kPanel, 0.0f);
       }
       float* to =
-          scratch + units(products, (flipped * g.group_out() + out_panel * kPanel) * kPanel);
+          scratch +
+          (flipped * units(products, g.group_out()) + units(products, out_panel * kPanel)) * kPanel;
       if (products == Products::kBf16) {
         transpose_block(format, from, kPanel, turned, kPanel);
         pair_rows(turned, outs, to);

@@ -34,7 +34,7 @@ PointwisePlan::PointwisePlan(const OuterPlan& outer)
   TRI_CHECK(is_pointwise(outer.geometry));
   if (outer.products == Products::kBf16) {
     TRI_CHECK(outer.unit_rows > 0);
-    segments = {{0, 0, static_cast<int32_t>(outer.geometry.out.c / 2)}};
+    segments = {{0, 0, static_cast<int32_t>(units(outer.products, outer.geometry.out.c))}};
     blocks = ceil_div(2 * outer.unit_g, block);
     return;
   }
@@ -99,7 +99,8 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   for (int64_t i = begin; i < end; ++i) {
     const int64_t sample = i / pixels, pixel = i % pixels;
     const int64_t to = direct ? place(sample, pixel) - origin : (i - begin) * kResultWidth;
-    const int64_t from = pairs ? i * out.c / 2 : (pixel * unit.samples + sample) * kPanel;
+    const int64_t from =
+        pairs ? i * units(outer_.products, out.c) : (pixel * unit.samples + sample) * kPanel;
     rows[i - begin] = {static_cast<int32_t>(from), static_cast<int32_t>(to)};
   }
   const RowClass all{0, static_cast<int32_t>(end - begin), 0,

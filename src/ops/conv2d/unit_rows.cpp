@@ -21,15 +21,17 @@ bool plain(const GradSource& source) {
 }
 
 const float* in_place(const Stored& stored, Products products) {
-  const Format wanted = products == Products::kBf16 ? Format::kBf16 : Format::kF32;
+  const bool pairs = products == Products::kBf16;
+  const Format wanted = pairs ? Format::kBf16 : Format::kF32;
+  if (pairs && stored.row_stride % 2 != 0) return nullptr;
   return stored.format == wanted ? static_cast<const float*>(stored.data) : nullptr;
 }
 
 template <class From>
-void load_any(const From& source, const RowRange& range, Products products, float* dst,
-              int64_t stride) {
-  if (products == Products::kF32) return load(source, range, dst, stride);
+void load_any(const From& source, const RowRange& range, Products products, float* dst) {
+  if (products == Products::kF32) return load(source, range, dst, range.channels);
   auto* to = reinterpret_cast<uint16_t*>(dst);
+  const int64_t stride = (range.channels + 1) / 2 * 2;
   float piece[kPieceFloats];
   for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
     RowRange part = range;
@@ -44,8 +46,11 @@ void load_any(const From& source, const RowRange& range, Products products, floa
         narrow(piece, part.count * stride, to + row * stride);
         continue;
       }
-      for (int64_t i = 0; i < part.count; ++i)
-        narrow(piece + i * part.channels, part.channels, to + (row + i) * stride + first);
+      for (int64_t i = 0; i < part.count; ++i) {
+        uint16_t* numbers = to + (row + i) * stride;
+        numbers[stride - 1] = 0;  // the partner of an odd one
+        narrow(piece + i * part.channels, part.channels, numbers + first);
+      }
     }
   }
 }
@@ -60,14 +65,14 @@ const float* units_in_place(const GradSource& source, Products products) {
   return plain(source) ? in_place(source.grad, products) : nullptr;
 }
 
-void load_unit_rows(const Source& source, const RowRange& range, Products products, float* dst,
-                    int64_t stride) noexcept {
-  load_any(source, range, products, dst, stride);
+void load_unit_rows(const Source& source, const RowRange& range, Products products,
+                    float* dst) noexcept {
+  load_any(source, range, products, dst);
 }
 
-void load_unit_rows(const GradSource& source, const RowRange& range, Products products, float* dst,
-                    int64_t stride) noexcept {
-  load_any(source, range, products, dst, stride);
+void load_unit_rows(const GradSource& source, const RowRange& range, Products products,
+                    float* dst) noexcept {
+  load_any(source, range, products, dst);
 }
 
 }  // namespace tri::ops

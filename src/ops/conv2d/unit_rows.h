@@ -12,10 +12,10 @@ namespace tri::ops {
 const float* units_in_place(const Source& source, Products products);
 const float* units_in_place(const GradSource& source, Products products);
 
-// Rows of `stride` numbers each, an even number with pairs.
-void load_unit_rows(const Source& source, const RowRange& range, Products products, float* dst,
-                    int64_t stride) noexcept;
-void load_unit_rows(const GradSource& source, const RowRange& range, Products products, float* dst,
-                    int64_t stride) noexcept;
+// Rows one after the other, each of units(products, range.channels).
+void load_unit_rows(const Source& source, const RowRange& range, Products products,
+                    float* dst) noexcept;
+void load_unit_rows(const GradSource& source, const RowRange& range, Products products,
+                    float* dst) noexcept;
 
 }  // namespace tri::ops
