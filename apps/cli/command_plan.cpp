@@ -31,6 +31,7 @@ Json as_json(const MemoryPlan& plan) {
                       {"gp", layer.gp},
                       {"m", layer.m},
                       {"forward_kernel", layer.forward_kernel},
+                      {"products", layer.products},
                       {"backward_kernel", layer.backward_kernel}});
   }
   Json changes = Json::array();
@@ -57,13 +58,15 @@ Json as_json(const MemoryPlan& plan) {
 }
 
 void print_text(const MemoryPlan& plan) {
-  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{:<6}{}\n", "layer", "params",
-             "weights", "state", "saved", "P", "Y", "GY", "GP", "M", "kernels");
+  fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{:<6}{:<10}{}\n", "layer",
+             "params", "weights", "state", "saved", "P", "Y", "GY", "GP", "M", "products",
+             "kernels");
   for (const PlannedLayer& layer : plan.layers) {
-    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{:<6}{}, {}\n", layer.name,
-               layer.params, bytes_text(layer.weights_bytes), bytes_text(layer.state_bytes),
-               bytes_text(layer.saved_bytes), layer.p, layer.y, layer.gy, layer.gp, layer.m,
-               layer.forward_kernel, layer.backward_kernel);
+    fmt::print("{:<28}{:>12}{:>12}{:>12}{:>12}  {:<10}{:<10}{:<10}{:<10}{:<6}{:<10}{}, {}\n",
+               layer.name, layer.params, bytes_text(layer.weights_bytes),
+               bytes_text(layer.state_bytes), bytes_text(layer.saved_bytes), layer.p, layer.y,
+               layer.gy, layer.gp, layer.m, layer.products, layer.forward_kernel,
+               layer.backward_kernel);
   }
   fmt::print("\n");
   for (const auto& [kind, bytes] : plan.by_kind)

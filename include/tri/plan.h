@@ -24,6 +24,7 @@ struct PlannedLayer {
   std::string m;
   // Of both passes, as the shape says; --tune may find others that fit as well.
   std::string_view forward_kernel, backward_kernel;
+  std::string_view products;  // what they multiply on this machine: fp32 or bf16
 };
 
 // Other settings that would fit, as the user would write them.

@@ -131,6 +131,7 @@ Forecast Engine::forecast_of(const Layout& layout) const {
     const int row = model_->nodes[static_cast<size_t>(node)].layer;
     LayerForecast& layer = forecast.layers[static_cast<size_t>(row)];
     layer.kernels = train.operations[i]->needs().kernels;
+    layer.multiplies_bf16 = train.operations[i]->needs().multiplies_bf16;
     layer.others = train.operations[i]->needs().others;
   }
   for (const Buffer& buffer : train.buffers)

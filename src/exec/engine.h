@@ -31,6 +31,7 @@ struct LayerForecast {
   int64_t params = 0;
   size_t weights_bytes = 0, state_bytes = 0, saved_bytes = 0;
   ops::Kernels kernels, others;  // see ops::Needs
+  bool multiplies_bf16 = false;
 };
 
 // What the engine will need, to the byte.

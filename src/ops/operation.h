@@ -46,7 +46,8 @@ struct Needs {
   size_t gradient_parts = 0;   // calls of consumer->consume()
   // Which kernels it runs, and which it has besides: the same where there is no choice.
   Kernels kernels{Kernel::kDirect, Kernel::kDirect}, others{Kernel::kDirect, Kernel::kDirect};
-  int64_t macs = 0;  // multiply-adds with real numbers of one sample's forward pass
+  bool multiplies_bf16 = false;  // see products_for() in conv2d/pair_kernel.h
+  int64_t macs = 0;              // multiply-adds with real numbers of one sample's forward pass
 };
 
 // What exec lends for one pass; each field only where its pass is named.

@@ -35,7 +35,8 @@ MemoryPlan describe(const Config& config, const exec::Forecast& forecast,
     plan.layers.push_back({layer.name, layer.params, layer.weights_bytes, layer.state_bytes,
                            layer.saved_bytes, word(row.p), word(row.y), word(row.gy), word(row.gp),
                            train::state_word(config), ops::name(layer.kernels.forward),
-                           ops::name(layer.kernels.backward)});
+                           ops::name(layer.kernels.backward),
+                           word(layer.multiplies_bf16 ? Format::kBf16 : Format::kF32)});
   }
   return plan;
 }

@@ -67,6 +67,15 @@ class Plan(unittest.TestCase):
         self.assertTrue(self.plan(*arguments, str(most - max(4, most // 40 * 4)))["fits"])
         self.assertFalse(self.plan(*arguments, str(most + max(4, most // 40 * 4)), code=3)["fits"])
 
+    def test_what_is_multiplied(self):
+        """bf16 where weights work in it and the target can; depthwise layers never."""
+        arguments = ["--model", "mobilenet-v2-cifar", "--batch", "4"]
+        products = lambda *more: {one["products"] for one in self.plan(*arguments, *more)["layers"]}
+        best = json.loads(triaccel("info", "--json").stdout)["simd"]["target"] == "AVX3_BF16"
+        self.assertEqual(products("--method", "fp32"), {"fp32"})
+        self.assertEqual(products("--method", "fp32", "--precision", "fp16"), {"fp32"})
+        self.assertEqual(products("--method", "amp"), {"fp32", "bf16"} if best else {"fp32"})
+
     @weighs_the_process
     def test_what_does_not_fit_says_what_would(self):
         done = triaccel("plan", "--method", "fp32", "--model", "resnet18", "--memory", "100MiB")

@@ -87,6 +87,7 @@ class DenseConv final : public Operation {
     if (spec.attr.bias)
       needs_.weights_scratch =
           std::max(needs_.weights_scratch, spec.threads * bias_grad_worker_bytes());
+    needs_.multiplies_bf16 = products == Products::kBf16;
     needs_.data_with_weights = pointwise_.has_value();
     needs_.tells_forward = needs_.tells_data = true;
     needs_.macs = geometry.useful_macs();
