@@ -11,6 +11,7 @@
 #include "contract/trial.h"
 #include "exec/step_run.h"
 #include "numeric/round.h"
+#include "ops/conv2d/pair_kernel.h"
 #include "optim/update.h"
 
 namespace tri::contract {
@@ -66,7 +67,8 @@ class WideStep {
     // (Note [AVX3_BF16] in simd/target.h).
     for (const LayerFormats& narrow : formats_)
       spec.formats.push_back(
-          {narrow.p == Format::kBf16 ? narrow.p : Format::kF32, narrow.y, narrow.gy, Format::kF32});
+          {ops::products_for(narrow.p) == ops::Products::kBf16 ? Format::kBf16 : Format::kF32,
+           narrow.y, narrow.gy, Format::kF32});
     plan_ = exec::plan_step(graph_, parameters_, spec);
     narrow_ = plan_.tensors;
     size_t bytes = 0;

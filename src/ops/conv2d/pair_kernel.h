@@ -23,7 +23,8 @@ constexpr int64_t units(Products products, int64_t numbers) {
   return products == Products::kBf16 ? (numbers + 1) / 2 : numbers;
 }
 
-// kBf16 if the layer's weights work in bf16 and the active target multiplies it.
+// kBf16 if the weights of a layer work in bf16, or in 8 bits, all numbers of which are bf16 numbers
+// too, and the active target multiplies it.
 Products products_for(numeric::Format working);
 
 // panel_tile() of `panels`, one or two, that lie panel_units apart; results and biases of the

@@ -7,8 +7,10 @@
 namespace tri::ops {
 
 Products products_for(numeric::Format working) {
-  return working == numeric::Format::kBf16 && simd::multiplies_bf16() ? Products::kBf16
-                                                                      : Products::kF32;
+  using numeric::Format;
+  const bool narrow =
+      working == Format::kBf16 || working == Format::kF8e4b4 || working == Format::kF8e5;
+  return narrow && simd::multiplies_bf16() ? Products::kBf16 : Products::kF32;
 }
 
 namespace reference {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <vector>
 
 #include "base/draws.h"
@@ -127,11 +128,19 @@ TEST_F(PairKernel, rounds_as_the_format_does) {
     ASSERT_EQ(numeric::encode(numeric::Format::kBf16, values[i]).bits, codes[i]) << values[i];
 }
 
-TEST(Products, are_those_of_bf16_only_where_weights_work_in_it) {
+TEST(Products, are_those_of_bf16_only_where_it_has_all_numbers_of_the_weights) {
   using numeric::Format;
-  EXPECT_EQ(products_for(Format::kBf16),
-            simd::multiplies_bf16() ? Products::kBf16 : Products::kF32);
+  const Products best = simd::multiplies_bf16() ? Products::kBf16 : Products::kF32;
+  for (const Format format : {Format::kBf16, Format::kF8e4b4, Format::kF8e5}) {
+    EXPECT_EQ(products_for(format), best);
+    for (uint32_t code = 0; code < 1u << (8 * numeric::storage_bytes(format)); ++code) {
+      const float value = numeric::decode(format, code);
+      if (std::isnan(value)) continue;
+      EXPECT_EQ(numeric::decode(Format::kBf16, numeric::encode(Format::kBf16, value).bits), value);
+    }
+  }
   EXPECT_EQ(products_for(Format::kF16), Products::kF32);
+  EXPECT_EQ(products_for(Format::kF16e6), Products::kF32);
   EXPECT_EQ(products_for(Format::kF32), Products::kF32);
 }
 

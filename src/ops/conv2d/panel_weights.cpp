@@ -22,7 +22,7 @@ bool reads_in_place(const Weights& w) {
 void load_units(const Weights& weights, int64_t begin, int64_t count, float* to,
                 Products products) {
   if (products == Products::kF32) return load_weights(weights, begin, count, to);
-  if (weights.format == Format::kBf16)
+  if (weights.format == Format::kBf16 && weights.working == Format::kBf16)
     return pair_rows(static_cast<const uint16_t*>(weights.data) + begin, count / kPanel, to);
   constexpr int64_t kPiece = 64 * kPanel;
   alignas(64) float piece[kPiece];
