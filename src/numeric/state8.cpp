@@ -41,7 +41,8 @@ void decode_first_moment(const int8_t* codes, uint16_t scale, size_t n, float* d
   }
 }
 
-uint16_t encode_second_moment(const float* src, size_t n, uint8_t* codes) noexcept {
+uint16_t encode_second_moment(const float* src, size_t n, uint8_t* codes, NoiseKey key,
+                              uint32_t first) noexcept {
   TRI_DCHECK(n <= kStateGroup, "n = {}", n);
   uint32_t largest = 0;
   for (size_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(std::sqrt(src[i])));
@@ -49,8 +50,10 @@ uint16_t encode_second_moment(const float* src, size_t n, uint8_t* codes) noexce
   const float inverse = scale_divides(scale) ? inverse_scale(scale) : 0.0f;
   for (size_t i = 0; i < n; ++i) {
     const float y = scale_divides(scale) ? std::sqrt(src[i]) * inverse : 0.0f;
-    const float least = y > 0.0f ? 1.0f : 0.0f;
-    codes[i] = static_cast<uint8_t>(std::max(nearest(y * 255.0f), least));
+    const auto random = static_cast<float>(noise(key, first + static_cast<uint32_t>(i)) >> 8);
+    const float dither = random * kDitherStep + kDitherStart;
+    const int least = y > 0.0f ? 1 : 0;
+    codes[i] = static_cast<uint8_t>(std::clamp(static_cast<int>(y * 255.0f + dither), least, 255));
   }
   return scale;
 }

@@ -235,7 +235,8 @@ HWY_INLINE void close_moment_as(const ParamStorage& storage, size_t at, size_t n
     sv::store_first_moments(d, run, n / kBlock, codes, scales_at(scales, at));
   } else if constexpr (F == StateForm::kInt8) {
     auto* codes = reinterpret_cast<uint8_t*>(part) + at;
-    sv::store_second_moments(d, roots, n / kBlock, codes, scales_at(scales, at));
+    sv::store_second_moments(d, roots, n / kBlock, codes, scales_at(scales, at), keys.second,
+                             static_cast<uint32_t>(at));
   }
 }
 

@@ -119,7 +119,8 @@ void store_moment_ref(const ParamStorage& storage, bool second, size_t at, const
     case StateForm::kInt8:
       put(scales, at / kBlock,
           second
-              ? numeric::encode_second_moment(block, kBlock, reinterpret_cast<uint8_t*>(part + at))
+              ? numeric::encode_second_moment(block, kBlock, reinterpret_cast<uint8_t*>(part + at),
+                                              key, static_cast<uint32_t>(at))
               : numeric::encode_first_moment(block, kBlock, reinterpret_cast<int8_t*>(part + at)));
       return;
   }

@@ -8,6 +8,13 @@
 #include "numeric/noise.h"
 #include "numeric/split.h"
 
+#ifndef TRI_SIMD_CODEC_TEST_NOISE_
+#define TRI_SIMD_CODEC_TEST_NOISE_
+namespace tri::simd {
+constexpr numeric::NoiseKey kStateNoise{0x12345678, 0x9abcdef0};
+}
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "simd/codec_test.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -55,7 +62,8 @@ void split_any(SplitScheme scheme, const float* src, uint16_t* high, void* low, 
   }
 }
 
-void first_moments(const float* src, size_t groups, int8_t* codes, uint16_t* scales, float* back) {
+void first_moments(const float* src, size_t groups, uint32_t, int8_t* codes, uint16_t* scales,
+                   float* back) {
   const hn::ScalableTag<float> df;
   store_first_moments(df, src, groups, codes, scales);
   for (size_t i = 0; i < groups * numeric::kStateGroup; i += hn::Lanes(df)) {
@@ -63,12 +71,12 @@ void first_moments(const float* src, size_t groups, int8_t* codes, uint16_t* sca
   }
 }
 
-void second_moments(const float* src, size_t groups, uint8_t* codes, uint16_t* scales,
-                    float* back) {
+void second_moments(const float* src, size_t groups, uint32_t index, uint8_t* codes,
+                    uint16_t* scales, float* back) {
   const hn::ScalableTag<float> df;
   std::vector<float> roots(groups * numeric::kStateGroup);
   for (size_t i = 0; i < roots.size(); ++i) roots[i] = std::sqrt(src[i]);
-  store_second_moments(df, roots.data(), groups, codes, scales);
+  store_second_moments(df, roots.data(), groups, codes, scales, kStateNoise, index);
   for (size_t i = 0; i < roots.size(); i += hn::Lanes(df)) {
     hn::StoreU(load_second_moment(df, codes, scales[i / numeric::kStateGroup], i), df, back + i);
   }
@@ -175,14 +183,16 @@ std::vector<float> groups() {
 template <class CodeType, class Vector, class Encode, class Decode>
 void expect_same_state(const std::vector<float>& src, Vector vector, Encode encode, Decode decode) {
   constexpr size_t kN = numeric::kStateGroup;
+  constexpr uint32_t kFirst = 0xffffff80;  // noise runs through the end of its index
   const size_t groups = src.size() / kN;
   std::vector<CodeType> codes(src.size()), want_codes(kN), alone(kN);
   std::vector<float> back(src.size()), want_back(kN);
   std::vector<uint16_t> scales(groups);
-  vector(src.data(), groups, codes.data(), scales.data(), back.data());
+  vector(src.data(), groups, kFirst, codes.data(), scales.data(), back.data());
   for (size_t g = 0; g < groups; ++g) {
     SCOPED_TRACE(g);
-    const uint16_t scale = encode(src.data() + g * kN, kN, want_codes.data());
+    const auto index = kFirst + static_cast<uint32_t>(g * kN);
+    const uint16_t scale = encode(src.data() + g * kN, kN, want_codes.data(), index);
     ASSERT_EQ(scales[g], scale);
     decode(want_codes.data(), scale, kN, want_back.data());
     for (size_t i = 0; i < kN; ++i) {
@@ -194,7 +204,7 @@ void expect_same_state(const std::vector<float>& src, Vector vector, Encode enco
       }
     }
     uint16_t only;
-    vector(src.data() + g * kN, 1, alone.data(), &only, want_back.data());
+    vector(src.data() + g * kN, 1, index, alone.data(), &only, want_back.data());
     ASSERT_EQ(only, scale);
     ASSERT_EQ(alone, want_codes);
   }
@@ -203,11 +213,19 @@ void expect_same_state(const std::vector<float>& src, Vector vector, Encode enco
 TEST_P(CodecTest, StateAsTheReference) {
   std::vector<float> all = groups();
   ASSERT_NE(all.size() / numeric::kStateGroup % 8, 0u) << "the last groups are to be fewer";
-  expect_same_state<int8_t>(all, HWY_DYNAMIC_DISPATCH(first_moments), numeric::encode_first_moment,
-                            numeric::decode_first_moment);
+  expect_same_state<int8_t>(
+      all, HWY_DYNAMIC_DISPATCH(first_moments),
+      [](const float* src, size_t n, int8_t* codes, uint32_t) {
+        return numeric::encode_first_moment(src, n, codes);
+      },
+      numeric::decode_first_moment);
   for (float& x : all) x = std::fabs(x);
-  expect_same_state<uint8_t>(all, HWY_DYNAMIC_DISPATCH(second_moments),
-                             numeric::encode_second_moment, numeric::decode_second_moment);
+  expect_same_state<uint8_t>(
+      all, HWY_DYNAMIC_DISPATCH(second_moments),
+      [](const float* src, size_t n, uint8_t* codes, uint32_t index) {
+        return numeric::encode_second_moment(src, n, codes, kStateNoise, index);
+      },
+      numeric::decode_second_moment);
 }
 
 TEST_P(CodecTest, NoiseAsTheReference) {

@@ -20,7 +20,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Lane l holds numeric::noise(key, index + l). `du` is a tag of uint32_t.
 template <class DU>
 HWY_INLINE hn::Vec<DU> noise(DU du, numeric::NoiseKey key, uint32_t index) {
-  auto x = hn::Iota(du, index + key.first);
+  // Highway 1.0 makes an Iota that is not constant in memory, lane by lane.
+  auto x = hn::Add(hn::Iota(du, 0), hn::Set(du, index + key.first));
   x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, 0x7feb352du));
   x = hn::Add(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(du, key.second));
   x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, 0x846ca68bu));

@@ -9,6 +9,7 @@
 #include "hwy/highway.h"
 #include "numeric/state8.h"
 #include "simd/pack-inl.h"
+#include "simd/random-inl.h"
 
 // Per-target include guard.
 #if defined(TRI_SIMD_STATE8_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -131,7 +132,7 @@ HWY_INLINE bool group_scales(DF df, const float* HWY_RESTRICT src, size_t groups
   return finite;
 }
 
-// Encodes groups, kGroupsTogether at a time: code(vector, inverse) gives the codes of a vector as
+// Encodes groups, kGroupsTogether at a time: code(vector, index) gives the codes of a vector as
 // int32 lanes.
 template <class DF, class T, class Code>
 HWY_INLINE void store_groups(DF df, const float* HWY_RESTRICT src, size_t groups,
@@ -147,8 +148,9 @@ HWY_INLINE void store_groups(DF df, const float* HWY_RESTRICT src, size_t groups
       const auto inverse = hn::Set(df, inverses[g]);
       const size_t begin = (first + g) * numeric::kStateGroup;
       for (size_t i = begin; i < begin + numeric::kStateGroup; i += 2 * hn::Lanes(df)) {
-        const auto a = code(hn::Mul(hn::LoadU(df, src + i), inverse));
-        const auto b = code(hn::Mul(hn::LoadU(df, src + i + hn::Lanes(df)), inverse));
+        const auto a = code(hn::Mul(hn::LoadU(df, src + i), inverse), i);
+        const auto b =
+            code(hn::Mul(hn::LoadU(df, src + i + hn::Lanes(df)), inverse), i + hn::Lanes(df));
         store_int8(di, a, b, codes + i);
       }
     }
@@ -162,22 +164,30 @@ HWY_INLINE void store_groups(DF df, const float* HWY_RESTRICT src, size_t groups
 template <class DF>
 HWY_INLINE void store_first_moments(DF df, const float* HWY_RESTRICT src, size_t groups,
                                     int8_t* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales) {
-  store_groups(df, src, groups, codes, scales, [df](hn::Vec<DF> y) HWY_ATTR {
+  store_groups(df, src, groups, codes, scales, [df](hn::Vec<DF> y, size_t) HWY_ATTR {
     const auto companded =
         hn::Div(hn::Mul(y, hn::Set(df, 254.0f)), hn::Add(hn::Set(df, 1.0f), hn::Abs(y)));
     return nearest_int(df, companded);
   });
 }
 
-// From the square roots of the moments.
+// From the square roots of the moments; `first`: the index of the first one's noise.
 template <class DF>
 HWY_INLINE void store_second_moments(DF df, const float* HWY_RESTRICT roots, size_t groups,
-                                     uint8_t* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales) {
-  store_groups(df, roots, groups, codes, scales, [df](hn::Vec<DF> y) HWY_ATTR {
+                                     uint8_t* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales,
+                                     numeric::NoiseKey key, uint32_t first) {
+  store_groups(df, roots, groups, codes, scales, [=](hn::Vec<DF> y, size_t i) HWY_ATTR {
     const hn::RebindToSigned<DF> di;
+    const hn::RebindToUnsigned<DF> du;
+    const auto random =
+        hn::BitCast(di, hn::ShiftRight<8>(noise(du, key, first + static_cast<uint32_t>(i))));
+    const auto dither =
+        hn::Add(hn::Mul(hn::ConvertTo(df, random), hn::Set(df, numeric::kDitherStep)),
+                hn::Set(df, numeric::kDitherStart));
     // The bits of a positive number are a positive integer, those of zero are zero.
     const auto least = hn::Min(hn::BitCast(di, y), hn::Set(di, 1));
-    return hn::Max(nearest_int(df, hn::Mul(y, hn::Set(df, 255.0f))), least);
+    const auto code = hn::ConvertTo(di, hn::Add(hn::Mul(y, hn::Set(df, 255.0f)), dither));
+    return hn::Max(code, least);
   });
 }
 
