@@ -90,7 +90,8 @@ struct Operands {
                                      .inputs = shapes,
                                      .output = out,
                                      .samples = samples,
-                                     .threads = pool.threads()});
+                                     .threads = pool.threads(),
+                                     .working = storage});
     for (int64_t i = 0; i < shape.inputs; ++i) x.emplace_back(shape.in, samples, storage);
     for (const Held& input : x) sources.push_back(input.source());
     sinks.assign(static_cast<size_t>(shape.inputs), ops::Sink{});

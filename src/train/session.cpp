@@ -265,10 +265,12 @@ Result<ResolvedConfig> resumed_config(const RunDirectory& run, const Settings& c
 std::optional<std::string> note_other_target(RunState& state) {
   const std::string before = std::exchange(state.simd_target, simd::active_target());
   if (before == state.simd_target) return std::nullopt;
+  const bool products = before == simd::kBf16Target || state.simd_target == simd::kBf16Target;
   return fmt::format(
-      "saved on SIMD target {} and continued on {}: results may differ in the last "
-      "bits; TRIACCEL_SIMD={} would repeat them",
-      before, state.simd_target, before);
+      "saved on SIMD target {} and continued on {}: results may differ{}; TRIACCEL_SIMD={} would "
+      "repeat them",
+      before, state.simd_target,
+      products ? ", as only one of them multiplies in bf16" : " in the last bits", before);
 }
 
 // Whoever spoke last about a run that stopped: --memory, or a `set` that it did not live to meet.

@@ -26,8 +26,8 @@ KernelChoice dense_choice(const ConvGeometry& geometry, Products products) {
 
 KernelChoice backward_choice(const ConvGeometry& geometry, Products products) {
   if (is_pointwise(geometry)) {
-    // One pass keeps the weights turned round, as fp32. Wide layers have small maps or none, where
-    // reading the gradient twice costs little beside a second copy of the weights.
+    // One pass keeps the weights turned round, as fp32 or pairs. Wide layers have small maps or
+    // none, where reading the gradient twice costs little beside a second copy of the weights.
     constexpr int64_t kMostTurned = 1 << 20;
     if (geometry.weight_count() > kMostTurned) return {Kernel::kDirect, Kernel::kJoined};
     return {Kernel::kJoined, Kernel::kDirect};

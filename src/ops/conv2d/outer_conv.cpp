@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 
+#include "numeric/format.h"
 #include "ops/conv2d/outer_job.h"
 #include "ops/conv2d/scratch_floats.h"
 #include "simd/finite.h"
 
 namespace tri::ops {
 namespace {
+
+constexpr double kTwoRoundings = (1 + 0x1p-8) * (1 + 0x1p-8);  // of operands, to bf16
 
 struct Workspace {
   Workspace(const OuterPlan& plan, std::byte* memory) {
@@ -237,8 +241,12 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         pack_gradient(p, p.units[first + index], d, group, share, packed, work, largest_g);
       });
       if (p.bounded_gradient() && initial == nullptr) {
-        // max(NaN, 1) is NaN, max(1, NaN) would be 1. Rounding to bf16 adds up to 2^-9 to each.
-        const double rounding = p.products == Products::kBf16 ? 1 + 0x1.02p-8 : 1;
+        // max(NaN, 1) is NaN, max(1, NaN) would be 1. Rounding to bf16 adds up to 2^-8 to each, and
+        // makes an infinity of the largest fp32 numbers.
+        const bool pairs = p.products == Products::kBf16;
+        const double most = numeric::overflow_threshold(numeric::Format::kBf16);
+        const bool rounds_up = pairs && (largest_x.value() >= most || largest_g.value() >= most);
+        const double rounding = rounds_up ? HUGE_VAL : pairs ? kTwoRoundings : 1;
         const double terms = rounding * static_cast<double>(p.samples * p.geometry.out.pixels());
         consumer.expect(
             static_cast<float>(terms * largest_g.value() * std::max(largest_x.value(), 1.0)));

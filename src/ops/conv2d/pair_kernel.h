@@ -44,7 +44,7 @@ void pack_pairs(const float* first, const float* second, int64_t rows, int64_t s
 void pair_rows(const float* src, int64_t rows, float* dst) noexcept;
 void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept;
 
-// dst[i] = src[i] rounded to the nearest bf16, ties to even.
+// dst[i] = src[i] rounded to the nearest bf16, ties to even; subnormal numbers become zero.
 void narrow(const float* src, int64_t count, uint16_t* dst) noexcept;
 
 // What the two tiles mean, one operation after the other.

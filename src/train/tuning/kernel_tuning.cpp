@@ -78,6 +78,12 @@ void choose(Kernel& kernel, Kernel other, double seconds, double other_seconds,
   times.push_back({layer, pass, name(kernel), 1e3 * seconds, name(other), 1e3 * other_seconds});
 }
 
+// Where there is no choice now there may be one when the layer's precision changes.
+void leave_to_rule(const exec::LayerForecast& layer, Kernels& kernels) {
+  if (layer.kernels.forward == layer.others.forward) kernels.forward = ops::Kernel::kByShape;
+  if (layer.kernels.backward == layer.others.backward) kernels.backward = ops::Kernel::kByShape;
+}
+
 }  // namespace
 
 Result<KernelTuning> tune_kernels(const std::shared_ptr<const nn::Model>& model,
@@ -92,9 +98,12 @@ Result<KernelTuning> tune_kernels(const std::shared_ptr<const nn::Model>& model,
     tuning.kernels.push_back(layer.kernels);
     contenders[1].spec.kernels.push_back(layer.others);
   }
+
   TRI_ASSIGN(const exec::Forecast others, engine->price(contenders[1].spec));
-  if (contenders[1].spec.kernels == tuning.kernels || others.engine_peak_bytes > room)
-    return tuning;
+  const bool choice = contenders[1].spec.kernels != tuning.kernels;
+  for (size_t l = 0; l < tuning.kernels.size(); ++l)
+    leave_to_rule(rule.layers[l], tuning.kernels[l]);
+  if (!choice || others.engine_peak_bytes > room) return tuning;
 
   options.most_bytes =
       std::max({options.most_bytes, rule.engine_peak_bytes, others.engine_peak_bytes});
@@ -102,8 +111,9 @@ Result<KernelTuning> tune_kernels(const std::shared_ptr<const nn::Model>& model,
   TRI_TRY(engine->obtain(0));
   TRI_TRY(race(*engine, hyper, pool, contenders));
 
-  std::vector<Kernels> chosen = tuning.kernels;
-  for (size_t l = 0; l < chosen.size(); ++l) {
+  std::vector<Kernels> chosen;
+  for (size_t l = 0; l < rule.layers.size(); ++l) {
+    chosen.push_back(rule.layers[l].kernels);
     const Kernels other = contenders[1].spec.kernels[l];
     const PassSeconds &mine = contenders[0].layers[l], &its = contenders[1].layers[l];
     const std::string& layer = rule.layers[l].name;
@@ -111,6 +121,7 @@ Result<KernelTuning> tune_kernels(const std::shared_ptr<const nn::Model>& model,
            tuning.times);
     choose(chosen[l].backward, other.backward, mine.backward, its.backward, layer, "backward",
            tuning.times);
+    leave_to_rule(rule.layers[l], chosen[l]);
   }
   exec::StepSpec mixed = options.step;
   mixed.kernels = chosen;

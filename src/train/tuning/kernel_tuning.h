@@ -15,7 +15,7 @@
 namespace tri::train {
 
 struct KernelTuning {
-  std::vector<ops::Kernels> kernels;  // by layer, nothing left to the rule
+  std::vector<ops::Kernels> kernels;  // by layer; by shape where there is no choice
   std::vector<KernelTime> times;      // of every pass that has a choice; empty: not measured
 };
 
