@@ -98,7 +98,6 @@ Result<KernelTuning> tune_kernels(const std::shared_ptr<const nn::Model>& model,
     tuning.kernels.push_back(layer.kernels);
     contenders[1].spec.kernels.push_back(layer.others);
   }
-
   TRI_ASSIGN(const exec::Forecast others, engine->price(contenders[1].spec));
   const bool choice = contenders[1].spec.kernels != tuning.kernels;
   for (size_t l = 0; l < tuning.kernels.size(); ++l)
