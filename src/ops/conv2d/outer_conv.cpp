@@ -8,6 +8,7 @@
 #include "numeric/format.h"
 #include "ops/conv2d/outer_job.h"
 #include "ops/conv2d/scratch_floats.h"
+#include "ops/conv2d/unit_rows.h"
 #include "simd/finite.h"
 
 namespace tri::ops {
@@ -134,16 +135,6 @@ void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t
   });
 }
 
-// Rows of fp32 as pairs of channels.
-void keep_rows(const float* rows, int64_t count, int64_t channels, float* to) {
-  auto* numbers = reinterpret_cast<uint16_t*>(to);
-  if (channels % 2 == 0) return narrow(rows, count * channels, numbers);
-  for (int64_t i = 0; i < count; ++i, numbers += channels + 1) {
-    narrow(rows + i * channels, channels, numbers);
-    numbers[channels] = 0;
-  }
-}
-
 void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, int64_t group,
                    size_t share, const Packed& to, const Workspace& work, Largest& largest) {
   const ConvGeometry& g = p.geometry;
@@ -154,8 +145,8 @@ void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, 
                      out);
       if (p.bounded_gradient()) largest.see(row, g.out.w * out);
       if (p.unit_rows == 0) return;
-      keep_rows(row, g.out.w, out,
-                to.rows + (n * u.out_rows + y) * g.out.w * units(p.products, out));
+      pair_channels(row, g.out.w, out,
+                    to.rows + (n * u.out_rows + y) * g.out.w * units(p.products, out));
     });
     pack_lane(p, work, both, 0, g.out.w, out, out, kPanel,
               to.g + (y * g.out.w * lanes + lane) * kPanel, lanes * kPanel, to.g_stride);

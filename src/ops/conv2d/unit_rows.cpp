@@ -30,8 +30,7 @@ const float* in_place(const Stored& stored, Products products) {
 template <class From>
 void load_any(const From& source, const RowRange& range, Products products, float* dst) {
   if (products == Products::kF32) return load(source, range, dst, range.channels);
-  auto* to = reinterpret_cast<uint16_t*>(dst);
-  const int64_t stride = (range.channels + 1) / 2 * 2;
+  const int64_t stride = units(products, range.channels);
   float piece[kPieceFloats];
   for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
     RowRange part = range;
@@ -42,20 +41,25 @@ void load_any(const From& source, const RowRange& range, Products products, floa
       part.pixel = range.pixel + row;
       part.count = std::min(rows, range.count - row);
       load(source, part, piece, part.channels);
-      if (stride == part.channels) {
-        narrow(piece, part.count * stride, to + row * stride);
-        continue;
-      }
-      for (int64_t i = 0; i < part.count; ++i) {
-        uint16_t* numbers = to + (row + i) * stride;
-        numbers[stride - 1] = 0;  // the partner of an odd one
-        narrow(piece + i * part.channels, part.channels, numbers + first);
-      }
+      // A part of a row is followed by the next part, not by the next row.
+      const int64_t together = part.channels == range.channels ? part.count : 1;
+      for (int64_t i = 0; i < part.count; i += together)
+        pair_channels(piece + i * part.channels, together, part.channels,
+                      dst + (row + i) * stride + first / 2);
     }
   }
 }
 
 }  // namespace
+
+void pair_channels(const float* rows, int64_t count, int64_t channels, float* dst) noexcept {
+  auto* numbers = reinterpret_cast<uint16_t*>(dst);
+  if (channels % 2 == 0) return narrow(rows, count * channels, numbers);
+  for (int64_t i = 0; i < count; ++i, numbers += channels + 1) {
+    narrow(rows + i * channels, channels, numbers);
+    numbers[channels] = 0;  // the partner of the last one
+  }
+}
 
 const float* units_in_place(const Source& source, Products products) {
   return plain(source) ? in_place(source.stored, products) : nullptr;

@@ -12,6 +12,9 @@ namespace tri::ops {
 const float* units_in_place(const Source& source, Products products);
 const float* units_in_place(const GradSource& source, Products products);
 
+// Rows of fp32, one after the other, as pairs of channels.
+void pair_channels(const float* rows, int64_t count, int64_t channels, float* dst) noexcept;
+
 // Rows one after the other, each of units(products, range.channels).
 void load_unit_rows(const Source& source, const RowRange& range, Products products,
                     float* dst) noexcept;
