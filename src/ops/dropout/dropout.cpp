@@ -1,6 +1,7 @@
 #include "ops/dropout/dropout.h"
 
 #include "base/philox.h"
+#include "ops/dropout/dropout_kernel.h"
 #include "ops/rows/counts.h"
 
 namespace tri::ops {
@@ -9,13 +10,9 @@ namespace {
 // Multiplies elements [first, first + count) of one sample by 0 or 1 / (1 - rate).
 void apply(const DropoutMask& mask, int64_t sample, int64_t first, int64_t count, float* values) {
   const base::Stream stream(mask.seed, base::Purpose::kDropout, mask.samples[sample], mask.layer);
-  const float grown = 1.0f / (1.0f - mask.rate);
-  base::Philox::Words words{};
-  for (int64_t i = 0; i < count; ++i) {
-    const auto element = static_cast<uint64_t>(first + i);
-    if (i == 0 || element % 4 == 0) words = stream.block(element / 4);
-    values[i] *= base::uniform_float(words[element % 4]) < mask.rate ? 0.0f : grown;
-  }
+  const base::Philox::Words words = stream.block(0);
+  drop({{words[0], words[1]}, static_cast<uint32_t>(first), dropout_threshold(mask.rate),
+        1.0f / (1.0f - mask.rate), values, count});
 }
 
 template <class Load>

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/dropout/dropout_kernel.h"
 #include "ops/stochastic_depth/stochastic_depth.h"
+#include "simd/target_fixture.h"
 
 namespace tri::ops {
 namespace {
@@ -67,6 +69,33 @@ TEST(Dropout, keeps_the_mean) {
     EXPECT_NEAR(kept / n, 1 - double{rate}, 5 * std::sqrt(double{rate} * (1 - double{rate}) / n));
   }
 }
+
+class DropoutKernel : public simd::TargetTest {};
+
+// NaN as well: what is dropped is zero whatever it was, as a select and not as a product.
+TEST_P(DropoutKernel, equals_the_scalar_rule_from_any_element_on) {
+  const numeric::NoiseKey key{0x12345678, 0x9abcdef0};
+  for (const float rate : {0.0f, 0.2f, 0.999f}) {
+    for (const uint32_t first : {0u, 5u, 0xfffffff0u}) {  // past the last index it begins anew
+      std::vector<float> values(77), expected(77);
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = i % 7 == 0 ? NAN : static_cast<float>(i) - 30;
+        const bool dropped = numeric::noise(key, first + static_cast<uint32_t>(i)) >> 8 <
+                             static_cast<uint32_t>(rate * 0x1p24f);
+        expected[i] = dropped ? 0.0f : values[i] * 1.5f;
+      }
+      drop({key, first, dropout_threshold(rate), 1.5f, values.data(),
+            static_cast<int64_t>(values.size())});
+      for (size_t i = 0; i < values.size(); ++i) {
+        const bool same =
+            values[i] == expected[i] || (std::isnan(values[i]) && std::isnan(expected[i]));
+        ASSERT_TRUE(same) << i << ": " << values[i] << ", not " << expected[i];
+      }
+    }
+  }
+}
+
+TRI_FOR_EACH_TARGET(DropoutKernel);
 
 TEST(StochasticDepth, drops_whole_samples_by_their_identity) {
   std::vector<uint64_t> samples(4000);
