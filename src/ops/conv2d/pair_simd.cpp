@@ -1,5 +1,7 @@
 // ops/conv2d/pair_simd.cpp; contract in pair_kernel.h. Never throws, allocates or logs. Written
 // with intrinsics: Highway 1.0 has no products of bf16. Called on that target only.
+#include <type_traits>
+
 #include "hwy/base.h"
 #include "ops/conv2d/pair_kernel.h"
 
@@ -101,30 +103,46 @@ HWY_INLINE __m512i widened(const uint16_t* from) {
   return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 
-// The numbers of two rows, rounded, as units; `rest` numbers of each are read.
-HWY_INLINE __m512i pair_of(const float* first, const float* second, __mmask16 rest) {
-  const auto low =
-      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(rest, first)));
-  const __m512i wide = _mm512_cvtepu16_epi32(low);
-  if (second == nullptr) return wide;
-  const auto high =
-      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(rest, second)));
-  return _mm512_or_si512(wide, _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+// 16 numbers of `first` in the low halves of 16 units, those of `second` in the high ones, rounded.
+HWY_INLINE __m512i units_of(__m512 first, __m512 second) {
+  alignas(64) static constexpr uint16_t kInTurn[] = {
+      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kInTurn),
+                                  reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
 
+// 16 units go to one panel of 16, or to two of 8 of which the second may not be there.
 template <int kWidth>
+HWY_INLINE void store_units(__m512i units, int64_t panel_stride, bool second, float* to) {
+  if constexpr (kWidth == kPanel) {
+    _mm512_storeu_si512(to, units);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(units));
+    if (second)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + panel_stride),
+                          _mm512_extracti64x4_epi64(units, 1));
+  }
+}
+
+template <int kWidth, bool kBoth>
 void pack_width(const float* first, const float* second, int64_t rows, int64_t src_stride,
                 int64_t channels, float* dst, int64_t step, int64_t panel_stride) {
-  constexpr auto kAll = static_cast<__mmask16>((1u << kWidth) - 1);
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* a = first + i * src_stride;
-    const float* b = second == nullptr ? nullptr : second + i * src_stride;
-    float* to = dst + i * step;
-    for (int64_t c = 0; c < channels; c += kWidth, to += panel_stride) {
-      const int64_t left = channels - c;
-      const auto rest = left >= kWidth ? kAll : static_cast<__mmask16>((1u << left) - 1);
-      _mm512_mask_storeu_epi32(to, kAll, pair_of(a + c, b == nullptr ? nullptr : b + c, rest));
-    }
+  const int64_t whole = channels / kPanel * kPanel, rest = channels - whole;
+  const auto some = static_cast<__mmask16>((1u << rest) - 1);
+  for (int64_t i = 0; i < rows; ++i, first += src_stride, dst += step) {
+    float* to = dst;
+    for (int64_t c = 0; c < whole; c += kPanel, to += kPanel / kWidth * panel_stride)
+      store_units<kWidth>(
+          units_of(_mm512_loadu_ps(first + c),
+                   kBoth ? _mm512_loadu_ps(second + c) : _mm512_setzero_ps()),
+          panel_stride, true, to);
+    if (rest != 0)
+      store_units<kWidth>(
+          units_of(_mm512_maskz_loadu_ps(some, first + whole),
+                   kBoth ? _mm512_maskz_loadu_ps(some, second + whole) : _mm512_setzero_ps()),
+          panel_stride, rest > kWidth, to);
+    if constexpr (kBoth) second += src_stride;
   }
 }
 
@@ -151,10 +169,15 @@ void pair_outer_tile(const OuterPanels& x, const float* g, const Run* runs, size
 void pack_pairs(const float* first, const float* second, int64_t rows, int64_t src_stride,
                 int64_t channels, int64_t width, float* dst, int64_t step,
                 int64_t panel_stride) noexcept {
-  if (width == kPanel)
-    pack_width<kPanel>(first, second, rows, src_stride, channels, dst, step, panel_stride);
+  const auto pack = [=](auto both) {
+    const auto as = width == kPanel ? pack_width<kPanel, both.value>
+                                    : pack_width<kOuterRows, both.value>;
+    as(first, second, rows, src_stride, channels, dst, step, panel_stride);
+  };
+  if (second == nullptr)
+    pack(std::false_type());
   else
-    pack_width<kOuterRows>(first, second, rows, src_stride, channels, dst, step, panel_stride);
+    pack(std::true_type());
 }
 
 void pair_rows(const float* src, int64_t rows, float* dst) noexcept {
@@ -175,7 +198,12 @@ void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept {
 }
 
 void narrow(const float* src, int64_t count, uint16_t* dst) noexcept {
-  for (int64_t i = 0; i < count; i += kPanel) {
+  int64_t i = 0;
+  for (; i + 2 * kPanel <= count; i += 2 * kPanel)
+    _mm512_storeu_si512(
+        dst + i, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_loadu_ps(src + i + kPanel),
+                                                               _mm512_loadu_ps(src + i))));
+  for (; i < count; i += kPanel) {
     const auto some = count - i >= kPanel ? static_cast<__mmask16>(0xffff)
                                           : static_cast<__mmask16>((1u << (count - i)) - 1);
     _mm256_mask_storeu_epi16(

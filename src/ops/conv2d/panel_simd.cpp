@@ -119,18 +119,14 @@ void outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t ru
     outer_block<1>(x.first + q * x.stride, x.stride, g, runs, run_count, sums + q * kRows * kPanel);
 }
 
-// Copies kWidth floats, an even number, in overlapping pieces of four.
+// Copies kWidth floats in vectors, the last of which may overlap the one before it.
 template <int kWidth>
 HWY_INLINE void copy_few(const float* HWY_RESTRICT from, float* HWY_RESTRICT to) {
-  const hn::FixedTag<float, 4> d4;
-  const hn::FixedTag<float, 2> d2;
-  if constexpr (kWidth == 2) {
-    hn::StoreU(hn::LoadU(d2, from), d2, to);
-  } else {
-    for (int i = 0; i + 4 <= kWidth; i += 4) hn::StoreU(hn::LoadU(d4, from + i), d4, to + i);
-    if constexpr (kWidth % 4 != 0)
-      hn::StoreU(hn::LoadU(d4, from + kWidth - 4), d4, to + kWidth - 4);
-  }
+  const hn::CappedTag<float, kWidth> d;
+  constexpr int kStep = static_cast<int>(hn::MaxLanes(d));
+  for (int i = 0; i + kStep <= kWidth; i += kStep) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  if constexpr (kWidth % kStep != 0)
+    hn::StoreU(hn::LoadU(d, from + kWidth - kStep), d, to + kWidth - kStep);
 }
 
 template <int kWidth>
