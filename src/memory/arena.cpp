@@ -15,6 +15,13 @@ namespace {
 
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
 
+// Note [Huge pages]. A step passes over more memory than the processor's tables of small pages
+// reach, and inside a virtual machine a miss costs two walks. A huge page is used only where all of
+// it lies inside the accessible part: the last bytes are in small pages, and the system gives as
+// many bytes as were asked for, no more. (A huge page that shrink() cuts in two is split by the
+// system as soon as it wants memory; until then a control group counts the lost part too.)
+constexpr size_t kHugePage = size_t{2} << 20;
+
 size_t whole_pages(size_t bytes) {
   const size_t page = page_bytes();
   return (bytes + page - 1) / page * page;
@@ -59,16 +66,20 @@ Result<Arena> Arena::reserve(size_t most_bytes) {
   TRI_CHECK(most_bytes > 0);
   constexpr size_t kAddressable = size_t{1} << 62;
   const size_t bytes = most_bytes < kAddressable ? whole_pages(most_bytes) : kAddressable;
-  void* const data = mmap(nullptr, bytes, PROT_NONE, kPrivate, -1, 0);
+  void* const data = mmap(nullptr, bytes + kHugePage, PROT_NONE, kPrivate, -1, 0);
   if (data == MAP_FAILED) {
     return unexpected(ErrorCode::kDoesNotFit,
                       fmt::format("cannot reserve {} bytes of addresses ({}); lower the memory "
                                   "ceiling or raise ulimit -v",
                                   most_bytes, std::strerror(errno)));
   }
+  // What lies before the first huge page and behind the capacity goes back.
+  const size_t before = -reinterpret_cast<uintptr_t>(data) % kHugePage;
   Arena arena;
-  arena.data_ = static_cast<std::byte*>(data);
+  arena.data_ = static_cast<std::byte*>(data) + before;
   arena.capacity_ = bytes;
+  if (before > 0) munmap(data, before);
+  if (before < kHugePage) munmap(arena.data_ + bytes, kHugePage - before);
   return arena;
 }
 
@@ -110,8 +121,8 @@ Result<void> Arena::grow(size_t bytes) {
     vacate(fresh, added);
     return refused(size_, bytes, reason);
   }
-  // Refused only by a kernel without huge pages, where there is nothing to turn off.
-  madvise(fresh, added, MADV_NOHUGEPAGE);
+  // Refused only by a kernel without huge pages.
+  madvise(fresh, added, MADV_HUGEPAGE);
   if (!populate(fresh, added)) {
     const int reason = errno;
     vacate(fresh, added);

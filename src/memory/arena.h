@@ -8,8 +8,8 @@
 namespace tri::memory {
 
 // Address space is reserved once, memory is taken by resize() alone. Pages beyond size() cannot be
-// touched: a write past the plan faults at once instead of growing the process. Huge pages are off,
-// as they would make resident bytes exceed planned ones. Move-only; not thread-safe.
+// touched: a write past the plan faults at once instead of growing the process. Move-only; not
+// thread-safe.
 class Arena {
  public:
   // Costs address space only (it counts against RLIMIT_AS). REQUIRES: most_bytes > 0.

@@ -76,18 +76,22 @@ TEST(Arena, refuses_access_beyond_its_size) {
   EXPECT_FALSE(readable(arena.data()));
 }
 
-// The kernel lists the flag of each mapping: "nh" is MADV_NOHUGEPAGE.
-TEST(Arena, opts_out_of_huge_pages) {
-  Arena arena = std::move(Arena::reserve(4 * kMiB)).value();
-  ASSERT_TRUE(arena.resize(4 * kMiB).has_value());
+// What /proc/self/smaps says of the mapping that begins here.
+size_t mapped(const Arena& arena, const std::string& field) {
   const std::string maps = read_text("/proc/self/smaps").value();
   const size_t at = maps.find(fmt::format("{:x}-", reinterpret_cast<uintptr_t>(arena.data())));
-  ASSERT_NE(at, std::string::npos);
-  const size_t flags = maps.find("VmFlags:", at);
-  ASSERT_NE(flags, std::string::npos);
-  const std::string line = maps.substr(flags, maps.find('\n', flags) - flags);
-  if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) GTEST_SKIP() << "no huge pages";
-  EXPECT_THAT(line, HasSubstr(" nh"));
+  return at == std::string::npos ? 0 : kilobyte_field(maps.substr(at), field).value();
+}
+
+TEST(Arena, takes_no_byte_more_for_huge_pages) {
+  Arena arena = std::move(Arena::reserve(16 * kMiB)).value();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(arena.data()) % (2 * kMiB), 0u);
+  for (const size_t bytes : {5 * kMiB + page_bytes(), 12 * kMiB + page_bytes(), 3 * kMiB}) {
+    ASSERT_TRUE(arena.resize(bytes).has_value());
+    EXPECT_EQ(mapped(arena, "Size"), bytes);
+    EXPECT_EQ(mapped(arena, "Rss"), bytes);
+    EXPECT_LE(mapped(arena, "AnonHugePages"), bytes);
+  }
 }
 
 TEST(Arena, reports_what_it_cannot_have) {

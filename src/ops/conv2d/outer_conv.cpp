@@ -53,20 +53,20 @@ int64_t columns(const OuterPlan& p) {
 
 Packed packed_unit(const OuterPlan& p, float* chunk, size_t index) {
   float* x = chunk + index * p.unit_floats();
-  float* g = x + p.unit_x * p.in_panels * outer_rows();
-  return {x, g, g + p.out_panels * p.gradient_stride(), p.unit_x * outer_rows(),
-          p.gradient_stride()};
+  float* g = x + p.in_panels * p.input_stride();
+  return {x, g, g + p.out_panels * p.gradient_stride(), p.input_stride(), p.gradient_stride()};
 }
 
 // Units are few where channels are many: their lines are packed in so many shares.
 constexpr size_t kShares = 4;
 
-// Calls visit(sample, line) for one share of the lines of a unit.
+// Calls visit(sample, line) for one share of the lines of a unit. The samples of a line follow each
+// other: their numbers lie side by side, in the same lines of the cache.
 template <class Visit>
 void for_share(size_t share, int64_t samples, int64_t lines, Visit visit) {
   const int64_t all = samples * lines;
   const auto cut = [all](size_t s) { return all * static_cast<int64_t>(s) / int64_t{kShares}; };
-  for (int64_t i = cut(share); i < cut(share + 1); ++i) visit(i / lines, i % lines);
+  for (int64_t i = cut(share); i < cut(share + 1); ++i) visit(i % samples, i / samples);
 }
 
 // The largest magnitude that any thread has seen, as bits: NaN lies above infinity.

@@ -77,12 +77,13 @@ size_t OuterPlan::parts() const {
 }
 
 size_t OuterPlan::unit_floats() const {
-  return static_cast<size_t>(unit_x * in_panels * outer_rows() + unit_g * out_panels * kPanel +
-                             unit_rows);
+  const int64_t floats =
+      in_panels * input_stride() + out_panels * gradient_stride() + unit_rows;
+  return static_cast<size_t>(ceil_div(floats, kPanel) * kPanel);
 }
 
 const float* OuterPlan::packed_gradient(const float* chunk, size_t index) const {
-  return chunk + index * unit_floats() + unit_x * in_panels * outer_rows();
+  return chunk + index * unit_floats() + in_panels * input_stride();
 }
 
 size_t OuterPlan::shared_bytes() const { return chunk_units * unit_floats() * sizeof(float); }

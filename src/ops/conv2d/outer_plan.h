@@ -59,9 +59,10 @@ struct OuterPlan {
   size_t worker_bytes() const;
 
   // Of unit `index` of a packed chunk: [out panel][row][column][sample][16], panels
-  // gradient_stride() floats apart.
+  // gradient_stride() floats apart; before it the panels of x, input_stride() apart.
   const float* packed_gradient(const float* chunk, size_t index) const;
-  int64_t gradient_stride() const { return unit_g * kPanel; }
+  int64_t input_stride() const { return unit_x * outer_rows() + kSkew; }
+  int64_t gradient_stride() const { return unit_g * kPanel + kSkew; }
   // [sample][row][column][output channels] of the gradient, in pairs of channels.
   const float* packed_rows(const float* chunk, size_t index) const {
     return packed_gradient(chunk, index) + out_panels * gradient_stride();

@@ -60,6 +60,9 @@ int64_t outer_rows() noexcept;
 inline constexpr int kAvx512OuterRows = 8;
 // Work is best handed out in so many panels of x, which then share what is read of g.
 int64_t outer_panels_at_once() noexcept;
+// Floats between neighbouring panels or frequencies in scratch, whose sizes are powers of two more
+// often than not: without them one position of all would lie in the same set of L1.
+inline constexpr int64_t kSkew = 16;
 
 // Packed panels of x that lie `stride` floats apart.
 struct OuterPanels {

@@ -21,8 +21,6 @@ constexpr int64_t kTileFloats = 32 * 1024;
 constexpr int64_t kLeastPatches = 16;
 // Enough for uneven cores.
 constexpr int64_t kWantedTiles = 16;
-// Keeps the 16 streams of one patch out of one set of L1.
-constexpr int64_t kSkew = 16;
 
 // Sizes of one worker's scratch in floats. A block is the part of src under a tile's patches of one
 // sample, padding included.

@@ -23,16 +23,14 @@ constexpr int64_t kLeastPatches = 32, kMostPatches = 256;
 constexpr int64_t kShareLines = 4;
 // Enough for uneven cores.
 constexpr int64_t kWantedJobs = 32;
-// Keeps the 16 streams of one patch out of one set of L1.
-constexpr int64_t kSkew = 16;
 
 // Packed x of a unit: [frequency][in panel][patch][rows of the tile]; packed g:
 // [frequency][out panel][patch][16]. All in floats.
 struct Layout {
   explicit Layout(const WinogradOuterPlan& p)
-      : x_panel(p.unit_patches * outer_rows()),
+      : x_panel(p.unit_patches * outer_rows() + kSkew),
         x_frequency(p.in_panels * x_panel + kSkew),
-        g_panel(p.unit_patches * kPanel),
+        g_panel(p.unit_patches * kPanel + kSkew),
         g_frequency(p.out_panels * g_panel + kSkew),
         g_begin(kFrequencies * x_frequency),
         size(g_begin + kFrequencies * g_frequency) {}
