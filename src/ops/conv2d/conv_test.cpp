@@ -45,6 +45,9 @@ const std::vector<ConvCase> kConvCases = {
     {"wide_map", {3, 70, 4}, 16, 3, 3, 1, 1, 1, 2}, {"large_pad", {3, 3, 2}, 3, 3, 3, 1, 2, 1, 2},
     {"deep", {3, 3, 70}, 90, 3, 3, 1, 1, 1, 25},    {"even", {9, 8, 6}, 20, 3, 3, 2, 1, 1, 5},
     {"halves", {6, 6, 16}, 40, 3, 3, 1, 1, 2, 3},   {"wide", {1, 1, 2101}, 34, 1, 1, 1, 0, 1, 3},
+    // Units apart: several taps, windows, and more slots than lie side by side.
+    {"apart", {24, 23, 18}, 20, 3, 3, 1, 1, 1, 5},  {"large_stem", {45, 47, 3}, 12, 3, 3, 2, 1, 1, 4},
+    {"slots", {32, 17, 112}, 120, 1, 1, 1, 0, 1, 14},
 };
 
 class ConvTest : public testing::TestWithParam<ConvCase> {
@@ -247,6 +250,19 @@ TEST_P(PairConvTest, bound_holds_for_operands_that_are_rounded_up) {
 }
 TEST_P(PairConvTest, reads_any_format_as_if_it_had_been_rounded_before) {
   expect_any_format_to_be_read_as_if_rounded_before();
+}
+
+TEST(OuterPlan, sums_units_apart_whatever_the_batch) {
+  for (const ConvCase& c : kConvCases) {
+    for (const int64_t samples : {1, 2, 33}) {
+      const OuterPlan plan(geometry_of(c), samples, 0);
+      EXPECT_EQ(plan.apart, c.name == "apart" || c.name == "large_stem" || c.name == "slots")
+          << c.name;
+      if (c.name == "slots") {
+        EXPECT_EQ(plan.chunks() > 1, samples == 33);
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(shapes, ConvTest, testing::ValuesIn(kConvCases), kCaseName);

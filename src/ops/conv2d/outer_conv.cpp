@@ -9,6 +9,7 @@
 #include "ops/conv2d/outer_job.h"
 #include "ops/conv2d/scratch_floats.h"
 #include "ops/conv2d/unit_rows.h"
+#include "ops/rows/transform_kernel.h"
 #include "simd/finite.h"
 
 namespace tri::ops {
@@ -20,6 +21,7 @@ struct Workspace {
   Workspace(const OuterPlan& plan, std::byte* memory) {
     ScratchFloats scratch(memory);
     const ConvGeometry& g = plan.geometry;
+    if (plan.apart) unit = scratch.take(static_cast<int64_t>(plan.unit_floats()));
     const int64_t sum_floats = plan.taps * plan.job_panels * outer_rows() * kPanel;
     sums = scratch.take(sum_floats);
     delivery = scratch.take(std::max(sum_floats, g.panel_floats()));
@@ -28,9 +30,10 @@ struct Workspace {
     row = scratch.take(plan.products == Products::kBf16 ? 2 * row_floats : row_floats);
     runs = reinterpret_cast<Run*>(scratch.rest());
   }
-  float* sums;      // [tap][in panel of the job][rows][16]
-  float* delivery;  // the same without the padding of the last in panel
-  float* row;       // one row of an image, or the same row of two
+  float* unit = nullptr;  // packed, with units apart
+  float* sums;            // [tap][in panel of the job][rows][16]
+  float* delivery;        // the same without the padding of the last in panel
+  float* row;             // one row of an image, or the same row of two
   int64_t row_floats;
   Run* runs;
 };
@@ -210,53 +213,83 @@ void deliver(const OuterPlan& p, const OuterJob& job, size_t index, const Worksp
   consumer.consume(index, job.begin, whole, work.delivery);
 }
 
+// Adds what a unit contributes to a job.
+void multiply(const OuterPlan& p, const OuterUnit& unit, const Packed& packed, const OuterJob& job,
+              Run* runs, float* sums) {
+  const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
+  for (int64_t tap = 0; tap < p.taps; ++tap) {
+    const size_t run_count = list_runs(p, unit, tap, runs);
+    if (run_count == 0) continue;
+    tile({packed.x + job.first_panel * packed.x_stride, packed.x_stride, job.panels},
+         packed.g + job.out_panel * packed.g_stride, runs, run_count,
+         sums + tap * job.tap_floats());
+  }
+}
+
+// The part of a unit's slot that belongs to a job.
+float* slot_of(const OuterPlan& p, float* slots, size_t unit, size_t job) {
+  return slots + unit * p.slot_floats() + job * (p.slot_floats() / p.jobs());
+}
+
+// No larger is any element of dW or of the sums on the way to it, but for rounding. max(NaN, 1) is
+// NaN, max(1, NaN) would be 1. Rounding to bf16 adds up to 2^-8 to each operand, and makes an
+// infinity of the largest fp32 numbers.
+float bound(const OuterPlan& p, const Largest& x, const Largest& g) {
+  const bool pairs = p.products == Products::kBf16;
+  const double most = numeric::overflow_threshold(numeric::Format::kBf16);
+  const bool rounds_up = pairs && (x.value() >= most || g.value() >= most);
+  const double rounding = rounds_up ? HUGE_VAL : pairs ? kTwoRoundings : 1;
+  const double terms = rounding * static_cast<double>(p.samples * p.geometry.out.pixels());
+  return static_cast<float>(terms * g.value() * std::max(x.value(), 1.0));
+}
+
 }  // namespace
 
 void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource& d,
                            const float* initial, float* partial, GradConsumer& consumer,
                            std::byte* scratch, base::ThreadPool& pool,
                            ChunkReader* reader) noexcept {
-  auto* chunk = reinterpret_cast<float*>(scratch);
+  auto* chunk = reinterpret_cast<float*>(scratch);  // packed units; apart: their slots
   std::byte* workers = scratch + p.shared_bytes();
   Largest largest_x, largest_g;
-  const auto multiply = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
   for (int64_t group = 0; group < p.geometry.groups; ++group) {
     for (size_t c = 0; c < p.chunks(); ++c) {
       const size_t first = c * p.chunk_units;
       const size_t count = std::min(p.chunk_units, p.units.size() - first);
-      pool.run(count * kShares, [&](size_t i, size_t worker) {
-        const Workspace work(p, workers + worker * p.worker_bytes());
-        const size_t index = i / kShares, share = i % kShares;
-        const Packed packed = packed_unit(p, chunk, index);
-        pack_input(p, p.units[first + index], x, group, share, packed, work, largest_x);
-        pack_gradient(p, p.units[first + index], d, group, share, packed, work, largest_g);
-      });
-      if (p.bounded_gradient() && initial == nullptr) {
-        // max(NaN, 1) is NaN, max(1, NaN) would be 1. Rounding to bf16 adds up to 2^-8 to each, and
-        // makes an infinity of the largest fp32 numbers.
-        const bool pairs = p.products == Products::kBf16;
-        const double most = numeric::overflow_threshold(numeric::Format::kBf16);
-        const bool rounds_up = pairs && (largest_x.value() >= most || largest_g.value() >= most);
-        const double rounding = rounds_up ? HUGE_VAL : pairs ? kTwoRoundings : 1;
-        const double terms = rounding * static_cast<double>(p.samples * p.geometry.out.pixels());
-        consumer.expect(
-            static_cast<float>(terms * largest_g.value() * std::max(largest_x.value(), 1.0)));
+      const auto pack = [&](size_t i, size_t share, const Packed& packed, const Workspace& work) {
+        pack_input(p, p.units[first + i], x, group, share, packed, work, largest_x);
+        pack_gradient(p, p.units[first + i], d, group, share, packed, work, largest_g);
+      };
+      if (p.apart) {
+        pool.run(count, [&](size_t i, size_t worker) {
+          const Workspace work(p, workers + worker * p.worker_bytes());
+          const Packed packed = packed_unit(p, work.unit, 0);
+          for (size_t share = 0; share < kShares; ++share) pack(i, share, packed, work);
+          if (reader != nullptr) reader->read_unit(work.unit, first + i, worker);
+          std::fill_n(slot_of(p, chunk, i, 0), p.slot_floats(), 0.0f);
+          for (size_t job = 0; job < p.jobs(); ++job)
+            multiply(p, p.units[first + i], packed, OuterJob(p, job, group), work.runs,
+                     slot_of(p, chunk, i, job));
+        });
+      } else {
+        pool.run(count * kShares, [&](size_t i, size_t worker) {
+          const Workspace work(p, workers + worker * p.worker_bytes());
+          pack(i / kShares, i % kShares, packed_unit(p, chunk, i / kShares), work);
+        });
       }
-      if (reader != nullptr) reader->read(chunk, first, count);
+      if (p.bounded_gradient() && initial == nullptr)
+        consumer.expect(bound(p, largest_x, largest_g));
+      if (!p.apart && reader != nullptr) reader->read(chunk, first, count);
       const float* from = c == 0 ? initial : partial;
       pool.run(p.jobs(), [&](size_t index, size_t worker) {
         const Workspace work(p, workers + worker * p.worker_bytes());
         const OuterJob job(p, index, group);
         load_sums(p, job, from, work.sums);
         for (size_t i = 0; i < count; ++i) {
-          const Packed packed = packed_unit(p, chunk, i);
-          for (int64_t tap = 0; tap < p.taps; ++tap) {
-            const size_t run_count = list_runs(p, p.units[first + i], tap, work.runs);
-            if (run_count == 0) continue;
-            multiply({packed.x + job.first_panel * packed.x_stride, packed.x_stride, job.panels},
-                     packed.g + job.out_panel * packed.g_stride, work.runs, run_count,
-                     work.sums + tap * job.tap_floats());
-          }
+          if (p.apart)
+            add_floats(slot_of(p, chunk, i, index), p.taps * job.tap_floats(), work.sums);
+          else
+            multiply(p, p.units[first + i], packed_unit(p, chunk, i), job, work.runs, work.sums);
         }
         if (c + 1 < p.chunks())
           store_sums(p, job, work.sums, partial);

@@ -23,11 +23,12 @@ class GradConsumer {
   ~GradConsumer() = default;
 };
 
-// Sees every chunk of packed operands before it is multiplied: units [first, first + count) of the
-// plan, see OuterPlan::packed_gradient().
+// Sees all packed operands before they are multiplied, see OuterPlan::packed_gradient(): units
+// [first, first + count) of the plan with all threads, or with units apart one of them in each.
 class ChunkReader {
  public:
   virtual void read(const float* chunk, size_t first, size_t count) noexcept = 0;
+  virtual void read_unit(const float* packed, size_t unit, size_t worker) noexcept = 0;
 
  protected:
   ~ChunkReader() = default;

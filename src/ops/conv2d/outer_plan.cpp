@@ -18,6 +18,9 @@ constexpr int64_t kUnitPositions = 256;
 constexpr int64_t kChunkBytes = 1 << 20;
 // Enough for uneven cores.
 constexpr int64_t kWantedJobs = 32;
+// Units apart: enough of them in one sample or two, each with its operands in L2, and slots that
+// cost little to add.
+constexpr int64_t kApartPixels = 512, kApartUnitBytes = 512 << 10, kApartGradientBytes = 64 << 10;
 
 }  // namespace
 
@@ -58,15 +61,20 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
     }
   }
 
+  // An odd number of rows per tap is delivered a panel at a time: see Note [Panels].
+  job_panels = channels % 2 != 0 ? in_panels : panels_of_job(in_panels, out_panels, kWantedJobs);
+
   const auto unit_bytes = static_cast<int64_t>(unit_floats() * sizeof(float));
   const int64_t all_bytes = unit_bytes * static_cast<int64_t>(units.size());
   const int64_t gradient_bytes = g.weight_count() * int64_t{sizeof(float)};
-  chunk_units = all_bytes <= std::max(kChunkBytes, gradient_bytes)
+  // Whatever the batch: x, g, and the rows of g.
+  const int64_t about_bytes = strip * g.out.w * (channels + 2 * g.out.c) * int64_t{sizeof(float)};
+  apart = g.groups == 1 && g.out.pixels() >= kApartPixels && about_bytes <= kApartUnitBytes &&
+          gradient_bytes <= kApartGradientBytes;
+  const int64_t kept = apart ? static_cast<int64_t>(slot_floats() * sizeof(float)) : unit_bytes;
+  chunk_units = !apart && all_bytes <= std::max(kChunkBytes, gradient_bytes)
                     ? units.size()
-                    : static_cast<size_t>(std::max<int64_t>(1, kChunkBytes / unit_bytes));
-
-  // An odd number of rows per tap is delivered a panel at a time: see Note [Panels].
-  job_panels = channels % 2 != 0 ? in_panels : panels_of_job(in_panels, out_panels, kWantedJobs);
+                    : std::clamp<size_t>(static_cast<size_t>(kChunkBytes / kept), 1, units.size());
 }
 
 size_t OuterPlan::jobs() const { return outer_jobs(*this); }
@@ -86,7 +94,13 @@ const float* OuterPlan::packed_gradient(const float* chunk, size_t index) const 
   return chunk + index * unit_floats() + in_panels * input_stride();
 }
 
-size_t OuterPlan::shared_bytes() const { return chunk_units * unit_floats() * sizeof(float); }
+size_t OuterPlan::slot_floats() const {
+  return jobs() * static_cast<size_t>(taps * job_panels * outer_rows() * kPanel);
+}
+
+size_t OuterPlan::shared_bytes() const {
+  return chunk_units * (apart ? slot_floats() : unit_floats()) * sizeof(float);
+}
 
 size_t OuterPlan::worker_bytes() const {
   const int64_t sums = taps * job_panels * outer_rows() * kPanel;
@@ -95,7 +109,9 @@ size_t OuterPlan::worker_bytes() const {
   const int64_t output_row = geometry.out.w * geometry.group_out();
   const int64_t rows = products == Products::kBf16 ? 2 : 1;
   const int64_t longest_strip = geometry.out.h;
-  return padded_bytes(std::max(sums, geometry.panel_floats())) + padded_bytes(sums) +
+  const int64_t unit = apart ? static_cast<int64_t>(unit_floats()) : 0;
+  return padded_bytes(unit) + padded_bytes(std::max(sums, geometry.panel_floats())) +
+         padded_bytes(sums) +
          padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
 }
 

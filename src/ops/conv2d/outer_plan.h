@@ -4,6 +4,12 @@
 // a strip of rows of one. Every sum runs over the units in stream order, each one continuing from
 // the value before it. So the result does not depend on how many units are packed at a time, on the
 // threads, or on whether the batch came whole or in micro-batches cut at ghost boundaries.
+//
+// Note [Units apart]. A chunk of units is packed by all threads, then multiplied by all threads,
+// each of which owns a part of dW. Where maps are large and dW is small this is many short phases,
+// and most of what a thread multiplies lies in another one's cache. There a thread packs and
+// multiplies a unit alone; the sums of each unit begin at zero in a slot of its own, and the slots
+// are added in stream order. The shape alone decides.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,7 +43,8 @@ struct OuterPlan {
   int64_t out_panels;  // of 16
   int64_t job_panels;  // in_panels that one job works on
   std::vector<OuterUnit> units;
-  size_t chunk_units;      // packed at a time
+  bool apart;              // see Note [Units apart]
+  size_t chunk_units;      // packed at a time; apart: summed before they are added
   int64_t unit_x, unit_g;  // the most positions of one unit in packed x and packed g
   int64_t unit_rows;       // units of its rows, see packed_rows(); 0: they are not kept
 
@@ -55,7 +62,8 @@ struct OuterPlan {
 
   size_t parts() const;  // in which the gradient is delivered
   size_t unit_floats() const;
-  size_t shared_bytes() const;  // packed chunk
+  size_t slot_floats() const;   // [job][tap][in panel of the job][rows][16]
+  size_t shared_bytes() const;  // packed chunk; apart: its slots
   size_t worker_bytes() const;
 
   // Of unit `index` of a packed chunk: [out panel][row][column][sample][16], panels

@@ -79,6 +79,11 @@ void PointwiseData::read(const float* chunk, size_t first, size_t count) noexcep
   });
 }
 
+void PointwiseData::read_unit(const float* packed, size_t unit, size_t worker) noexcept {
+  for (int64_t i = 0; i < plan_.blocks; ++i)
+    tile(packed, 0, outer_.units[unit], i * plan_.block, worker);
+}
+
 // Positions [begin, begin + block) of a unit, counted sample by sample.
 void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin,
                          size_t worker) {

@@ -35,6 +35,7 @@ class PointwiseData final : public ChunkReader {
   PointwiseData(const OuterPlan& outer, const PointwisePlan& plan, const Weights& weights,
                 const Sink& dst, std::byte* scratch, base::ThreadPool& pool);
   void read(const float* chunk, size_t first, size_t count) noexcept override;
+  void read_unit(const float* packed, size_t unit, size_t worker) noexcept override;
   StoreCounts total() const { return counts_.total(); }
 
  private:
