@@ -73,11 +73,14 @@ class Bench {
   }
 
   void add(const KernelPass& pass, const std::string& shape, std::string_view storage) {
+    const auto peak = [&] {
+      return pass.multiplies_bf16 ? train::pair_peak_gflops(pool_) : train::fma_peak_gflops(pool_);
+    };
     const auto limit = [&] {
-      if (pass.bytes == 0) return train::fma_peak_gflops(pool_);
+      if (pass.bytes == 0) return peak();
       const double copy = copy_.gbytes_per_second(pool_);
       if (pass.flops == 0) return copy;
-      return std::min(train::fma_peak_gflops(pool_), pass.flops / pass.bytes * copy);
+      return std::min(peak(), pass.flops / pass.bytes * copy);
     };
     KernelBench done;
     done.kernel = pass.kernel;

@@ -172,6 +172,7 @@ std::vector<KernelPass> operation_passes(const std::string& kernel, const Kernel
                         pass.input_grads = {};  // not both passes at once
                         bench->operation->backward_weights(pass);
                       }});
+  for (KernelPass& pass : passes) pass.multiplies_bf16 = bench->operation->needs().multiplies_bf16;
   return passes;
 }
 

@@ -19,6 +19,7 @@ struct KernelPass {
   double flops = 0;  // 0: bound by memory
   double bytes = 0;  // 0: bound by arithmetic alone
   std::function<void()> run;
+  bool multiplies_bf16 = false;
 };
 
 struct KernelShape {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "simd/target.h"
+
 namespace tri::train {
 namespace {
 
@@ -35,6 +37,8 @@ TEST(KernelPasses, RunAndCountWhatMustPass) {
         pass.run();
         EXPECT_GT(pass.bytes, 0) << pass.kernel;
         EXPECT_EQ(pass.flops > 0, shape.kind == OpKind::kConv2d) << pass.kernel;
+        EXPECT_EQ(pass.multiplies_bf16,
+                  pass.flops > 0 && storage == Format::kBf16 && simd::multiplies_bf16());
       }
     }
   }

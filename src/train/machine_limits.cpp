@@ -6,8 +6,9 @@
 #include "base/clock.h"
 
 namespace tri::train {
+namespace {
 
-double fma_peak_gflops(base::ThreadPool& pool) {
+double best_gflops(base::ThreadPool& pool, double (*one)(float*) noexcept) {
   constexpr int kBursts = 5;
   constexpr size_t kTilesPerThread = 4;  // taken one by one: a disturbed thread takes fewer
   std::vector<float> sinks(kTilesPerThread * pool.threads());
@@ -15,12 +16,17 @@ double fma_peak_gflops(base::ThreadPool& pool) {
   double best = 0;
   for (int burst = 0; burst < kBursts; ++burst) {
     const base::Stopwatch watch;
-    pool.run(sinks.size(), [&](size_t tile, size_t) { flops[tile] = fma_burst(&sinks[tile]); });
+    pool.run(sinks.size(), [&](size_t tile, size_t) { flops[tile] = one(&sinks[tile]); });
     best =
         std::max(best, 1e-9 * flops.front() * static_cast<double>(flops.size()) / watch.seconds());
   }
   return best;
 }
+
+}  // namespace
+
+double fma_peak_gflops(base::ThreadPool& pool) { return best_gflops(pool, fma_burst); }
+double pair_peak_gflops(base::ThreadPool& pool) { return best_gflops(pool, pair_burst); }
 
 double CopyBandwidth::gbytes_per_second(base::ThreadPool& pool) {
   constexpr int kCopies = 3;

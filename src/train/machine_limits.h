@@ -11,6 +11,8 @@ namespace tri::train {
 
 // Multiplications and additions in registers, on the SIMD target that kernels use.
 double fma_peak_gflops(base::ThreadPool& pool);
+// The same of pairs of bf16. REQUIRES: simd::multiplies_bf16().
+double pair_peak_gflops(base::ThreadPool& pool);
 
 // Bytes read plus bytes written by a copy of `kCopyBytes`, beyond any cache.
 inline constexpr size_t kCopyBytes = size_t{64} << 20;
@@ -26,5 +28,6 @@ class CopyBandwidth {
 // One burst of multiply-adds that nothing waits for; returns their number, and in `sink` something
 // that depends on all of them.
 double fma_burst(float* sink) noexcept;
+double pair_burst(float* sink) noexcept;
 
 }  // namespace tri::train

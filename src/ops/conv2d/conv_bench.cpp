@@ -1,7 +1,7 @@
 // Dense convolution against the FMA peak measured in the same run; shapes of ResNet-18 at 32 pixels
 // and batch 96 first, then others. Counts useful multiply-adds only, Winograd's as those of the sum
-// over taps. Run: ops_benches
-// --benchmark_filter=conv; TRI_BENCH_THREADS=2 by default.
+// over taps; ..._bf16 multiplies pairs of bf16. Run: ops_benches --benchmark_filter=conv;
+// TRI_BENCH_THREADS=2 by default.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -12,6 +12,7 @@
 #include "ops/conv2d/outer_conv.h"
 #include "ops/conv2d/winograd.h"
 #include "ops/conv2d/winograd_outer.h"
+#include "simd/target.h"
 
 namespace tri::ops {
 namespace {
@@ -75,33 +76,41 @@ void report(benchmark::State& state, const Setup& s) {
       benchmark::Counter(s.gflop(), benchmark::Counter::kIsIterationInvariantRate);
 }
 
-template <class Plan>
+// Weights are stored in fp32 and rounded on their way into the kernel.
+Weights weights_of(const Setup& s, bool pairs) {
+  Weights weights{s.w.data()};
+  if (pairs) weights.working = Format::kBf16;
+  return weights;
+}
+
+template <class Plan, auto... kProducts>
 void forward(benchmark::State& state, const Case& c) {
   Setup s(c);
-  const Plan plan(s.g, Direction::kForward, s.samples);
+  const Plan plan(s.g, Direction::kForward, s.samples, kProducts...);
   s.scratch.resize(plan.scratch_bytes(s.pool.threads()));
   const Source src{s.stored(s.x, s.g.in), {}, Activation::kRelu};  // packs, as in a network
   const Sink dst{s.y.data(), Format::kF32, s.g.out.c, s.g.out.c, s.g.out.pixels()};
-  for (auto _ : state)
-    conv_forward(plan, src, {s.w.data()}, nullptr, dst, s.scratch.data(), s.pool);
+  const Weights weights = weights_of(s, sizeof...(kProducts) > 0);
+  for (auto _ : state) conv_forward(plan, src, weights, nullptr, dst, s.scratch.data(), s.pool);
   report(state, s);
 }
 
-template <class Plan>
+template <class Plan, auto... kProducts>
 void backward_data(benchmark::State& state, const Case& c) {
   Setup s(c);
-  const Plan plan(s.g, Direction::kBackwardData, s.samples);
+  const Plan plan(s.g, Direction::kBackwardData, s.samples, kProducts...);
   s.scratch.resize(plan.scratch_bytes(s.pool.threads()));
   GradSource src{s.stored(s.y, s.g.out), {s.stored(s.y, s.g.out), {}, Activation::kRelu}};
   const Sink dst{s.x.data(), Format::kF32, s.g.in.c, s.g.in.c, s.g.in.pixels()};
-  for (auto _ : state) conv_backward_data(plan, src, {s.w.data()}, dst, s.scratch.data(), s.pool);
+  const Weights weights = weights_of(s, sizeof...(kProducts) > 0);
+  for (auto _ : state) conv_backward_data(plan, src, weights, dst, s.scratch.data(), s.pool);
   report(state, s);
 }
 
-template <class Plan>
+template <class Plan, auto... kProducts>
 void backward_weights(benchmark::State& state, const Case& c) {
   Setup s(c);
-  const Plan plan(s.g, s.samples, 0);
+  const Plan plan(s.g, s.samples, 0, kProducts...);
   s.scratch.resize(plan.shared_bytes() + plan.worker_bytes() * s.pool.threads());
   std::vector<float> partial(s.w.size());
   const Source x{s.stored(s.x, s.g.in), {}, Activation::kRelu};
@@ -150,6 +159,10 @@ const int kRegistered = [] {
       add("backward_weights_winograd", backward_weights<WinogradOuterPlan>);
     }
     add("backward_weights", backward_weights<OuterPlan>);
+    if (!simd::multiplies_bf16()) continue;
+    add("forward_bf16", forward<GatherPlan, Products::kBf16>);
+    add("backward_data_bf16", backward_data<GatherPlan, Products::kBf16>);
+    add("backward_weights_bf16", backward_weights<OuterPlan, Products::kBf16>);
   }
   return 0;
 }();

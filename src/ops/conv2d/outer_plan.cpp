@@ -20,7 +20,7 @@ constexpr int64_t kChunkBytes = 1 << 20;
 constexpr int64_t kWantedJobs = 32;
 // Units apart: enough of them in one sample or two, each with its operands in L2, and slots that
 // cost little to add.
-constexpr int64_t kApartPixels = 512, kApartUnitBytes = 512 << 10, kApartGradientBytes = 64 << 10;
+constexpr int64_t kApartPixels = 256, kApartUnitBytes = 512 << 10, kApartGradientBytes = 64 << 10;
 
 }  // namespace
 
