@@ -85,8 +85,7 @@ size_t OuterPlan::parts() const {
 }
 
 size_t OuterPlan::unit_floats() const {
-  const int64_t floats =
-      in_panels * input_stride() + out_panels * gradient_stride() + unit_rows;
+  const int64_t floats = in_panels * input_stride() + out_panels * gradient_stride() + unit_rows;
   return static_cast<size_t>(ceil_div(floats, kPanel) * kPanel);
 }
 
@@ -111,8 +110,8 @@ size_t OuterPlan::worker_bytes() const {
   const int64_t longest_strip = geometry.out.h;
   const int64_t unit = apart ? static_cast<int64_t>(unit_floats()) : 0;
   return padded_bytes(unit) + padded_bytes(std::max(sums, geometry.panel_floats())) +
-         padded_bytes(sums) +
-         padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
+         padded_bytes(sums) + padded_bytes(rows * std::max(input_row, output_row)) +
+         padded_bytes(longest_strip * 3);
 }
 
 }  // namespace tri::ops

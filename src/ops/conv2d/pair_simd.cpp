@@ -105,9 +105,9 @@ HWY_INLINE __m512i widened(const uint16_t* from) {
 
 // 16 numbers of `first` in the low halves of 16 units, those of `second` in the high ones, rounded.
 HWY_INLINE __m512i units_of(__m512 first, __m512 second) {
-  alignas(64) static constexpr uint16_t kInTurn[] = {
-      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  alignas(64) static constexpr uint16_t kInTurn[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                     21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                     11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return _mm512_permutexvar_epi16(_mm512_load_si512(kInTurn),
                                   reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
@@ -133,10 +133,9 @@ void pack_width(const float* first, const float* second, int64_t rows, int64_t s
   for (int64_t i = 0; i < rows; ++i, first += src_stride, dst += step) {
     float* to = dst;
     for (int64_t c = 0; c < whole; c += kPanel, to += kPanel / kWidth * panel_stride)
-      store_units<kWidth>(
-          units_of(_mm512_loadu_ps(first + c),
-                   kBoth ? _mm512_loadu_ps(second + c) : _mm512_setzero_ps()),
-          panel_stride, true, to);
+      store_units<kWidth>(units_of(_mm512_loadu_ps(first + c),
+                                   kBoth ? _mm512_loadu_ps(second + c) : _mm512_setzero_ps()),
+                          panel_stride, true, to);
     if (rest != 0)
       store_units<kWidth>(
           units_of(_mm512_maskz_loadu_ps(some, first + whole),
@@ -170,8 +169,8 @@ void pack_pairs(const float* first, const float* second, int64_t rows, int64_t s
                 int64_t channels, int64_t width, float* dst, int64_t step,
                 int64_t panel_stride) noexcept {
   const auto pack = [=](auto both) {
-    const auto as = width == kPanel ? pack_width<kPanel, both.value>
-                                    : pack_width<kOuterRows, both.value>;
+    const auto as =
+        width == kPanel ? pack_width<kPanel, both.value> : pack_width<kOuterRows, both.value>;
     as(first, second, rows, src_stride, channels, dst, step, panel_stride);
   };
   if (second == nullptr)
@@ -200,9 +199,8 @@ void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept {
 void narrow(const float* src, int64_t count, uint16_t* dst) noexcept {
   int64_t i = 0;
   for (; i + 2 * kPanel <= count; i += 2 * kPanel)
-    _mm512_storeu_si512(
-        dst + i, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_loadu_ps(src + i + kPanel),
-                                                               _mm512_loadu_ps(src + i))));
+    _mm512_storeu_si512(dst + i, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(
+                                     _mm512_loadu_ps(src + i + kPanel), _mm512_loadu_ps(src + i))));
   for (; i < count; i += kPanel) {
     const auto some = count - i >= kPanel ? static_cast<__mmask16>(0xffff)
                                           : static_cast<__mmask16>((1u << (count - i)) - 1);

@@ -11,8 +11,12 @@ namespace {
 void apply(const DropoutMask& mask, int64_t sample, int64_t first, int64_t count, float* values) {
   const base::Stream stream(mask.seed, base::Purpose::kDropout, mask.samples[sample], mask.layer);
   const base::Philox::Words words = stream.block(0);
-  drop({{words[0], words[1]}, static_cast<uint32_t>(first), dropout_threshold(mask.rate),
-        1.0f / (1.0f - mask.rate), values, count});
+  drop({{words[0], words[1]},
+        static_cast<uint32_t>(first),
+        dropout_threshold(mask.rate),
+        1.0f / (1.0f - mask.rate),
+        values,
+        count});
 }
 
 template <class Load>
