@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "numeric/noise.h"
 #include "numeric/round.h"
 
 namespace tri::contract {
@@ -210,9 +211,10 @@ class Interpreter {
         case OpKind::kFlatten:
           return visit(o, size_t{0}, o, T{1});
         case OpKind::kDropout: {
-          const auto element = static_cast<uint64_t>(c + s.c * (x + s.w * y));
+          const auto element = static_cast<uint32_t>(c + s.c * (x + s.w * y));
           const base::Stream stream(problem_.seed, base::Purpose::kDropout, id(n), at_);
-          const float draw = base::uniform_float(stream.block(element / 4)[element % 4]);
+          const auto key = stream.block(0);
+          const float draw = base::uniform_float(numeric::noise({key[0], key[1]}, element));
           return visit(o, size_t{0}, o, masks() ? kept<T>(draw, a.rate) : T{1});
         }
         case OpKind::kStochasticDepth: {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/philox.h"
 #include "ops/dropout/dropout_kernel.h"
 #include "ops/stochastic_depth/stochastic_depth.h"
 #include "simd/target_fixture.h"
@@ -80,8 +81,8 @@ TEST_P(DropoutKernel, equals_the_scalar_rule_from_any_element_on) {
       std::vector<float> values(77), expected(77);
       for (size_t i = 0; i < values.size(); ++i) {
         values[i] = i % 7 == 0 ? NAN : static_cast<float>(i) - 30;
-        const bool dropped = numeric::noise(key, first + static_cast<uint32_t>(i)) >> 8 <
-                             static_cast<uint32_t>(rate * 0x1p24f);
+        const uint32_t word = numeric::noise(key, first + static_cast<uint32_t>(i));
+        const bool dropped = base::uniform_float(word) < rate;
         expected[i] = dropped ? 0.0f : values[i] * 1.5f;
       }
       drop({key, first, dropout_threshold(rate), 1.5f, values.data(),
