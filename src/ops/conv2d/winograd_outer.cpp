@@ -9,6 +9,7 @@
 #include "ops/conv2d/winograd.h"
 #include "ops/conv2d/winograd_block.h"
 #include "ops/conv2d/winograd_kernel.h"
+#include "ops/rows/transform_kernel.h"
 
 namespace tri::ops {
 namespace {
@@ -19,6 +20,9 @@ using base::ceil_div;
 constexpr int64_t kUnitBytes = 2 << 20;
 // So that a unit's taps cost little beside its sums, and its panels of g stay in L1.
 constexpr int64_t kLeastPatches = 32, kMostPatches = 256;
+// Units apart: all sums of dW and a unit's operands share L2, slots cost little beside the operands
+// of a span, and a chunk of them is no larger than a packed unit is otherwise.
+constexpr int64_t kApartSums = 320 << 10, kApartUnitBytes = 512 << 10, kApartSpan = 8;
 // Lines of patches packed together: their rows are loaded once, but for two.
 constexpr int64_t kShareLines = 4;
 // Enough for uneven cores.
@@ -44,9 +48,12 @@ struct Sizes {
         block((2 * p.share_lines + 2) * columns * std::max(p.geometry.in.c, p.geometry.out.c)),
         line(kFrequencies * (p.patches_w * std::max(p.geometry.in.c, p.geometry.out.c) + kSkew)),
         sums(kFrequencies * p.job_panels * outer_rows() * kPanel),
-        taps(p.geometry.taps() * p.job_panels * outer_rows() * kPanel) {}
+        taps(p.geometry.taps() * p.job_panels * outer_rows() * kPanel),
+        unit(p.apart ? Layout(p).size : 0) {
+    if (p.apart) sums *= static_cast<int64_t>(outer_jobs(p));
+  }
   int64_t columns;
-  int64_t block, line, sums, taps;
+  int64_t block, line, sums, taps, unit;
 };
 
 struct Workspace {
@@ -56,11 +63,13 @@ struct Workspace {
     line = scratch.take(size.line);
     sums = scratch.take(size.sums);
     taps = scratch.take(size.taps);
+    unit = scratch.take(size.unit);
   }
   float* block;  // [row][column][channel] of one tensor, zeros where it has none
   float* line;   // [frequency][patch of a line][channel]
-  float* sums;   // [frequency][in panel of the job][rows][16]
+  float* sums;   // [frequency][in panel of the job][rows][16]; apart: of all jobs
   float* taps;   // [tap][in panel of the job][rows][16]
+  float* unit;   // packed, with units apart
 };
 
 // Some lines of patches of one sample of a unit.
@@ -114,11 +123,10 @@ void pack_gradient(const WinogradOuterPlan& p, const Share& s, const GradSource&
   }
 }
 
-// The sums of one job over a unit, as [frequency][in panel][rows][16].
+// Adds a unit's products to the sums of one job, [frequency][in panel][rows][16].
 void multiply(const OuterJob& job, const Layout& at, const float* packed, int64_t patches,
               float* sums) {
   const Run all{0, 0, static_cast<int32_t>(patches)};
-  std::fill_n(sums, kFrequencies * job.tap_floats(), 0.0f);
   for (int64_t f = 0; f < kFrequencies; ++f) {
     const float* x = packed + f * at.x_frequency + job.first_panel * at.x_panel;
     const float* g = packed + at.g_begin + f * at.g_frequency + job.out_panel * at.g_panel;
@@ -145,61 +153,170 @@ WinogradOuterPlan::WinogradOuterPlan(const ConvGeometry& g, int64_t n, int64_t g
   if (ghost == 0) ghost = n;
   const int64_t patch_bytes =
       kFrequencies * (in_panels * outer_rows() + out_panels * kPanel) * int64_t{sizeof(float)};
-  const int64_t wanted = std::clamp(kUnitBytes / patch_bytes, kLeastPatches, kMostPatches);
+  const int64_t rows = in_panels * outer_rows(), width = out_panels * kPanel;
+  apart = kFrequencies * rows * width * int64_t{sizeof(float)} <= kApartSums;
+  const int64_t wanted =
+      std::clamp((apart ? kApartUnitBytes : kUnitBytes) / patch_bytes, kLeastPatches, kMostPatches);
   const int64_t strips = ceil_div(patches_h, std::clamp<int64_t>(wanted / patches_w, 1, patches_h));
   const int64_t lines = ceil_div(patches_h, strips);
   const int64_t together =
       strips > 1 ? 1 : std::clamp<int64_t>(wanted / (patches_h * patches_w), 1, ghost);
   unit_patches = together * lines * patches_w;
   share_lines = std::min(kShareLines, lines);
+  const auto slot_bytes = static_cast<int64_t>(slot_floats() * sizeof(float));
+  const auto span_units =
+      static_cast<size_t>(ceil_div(kApartSpan * slot_bytes, unit_patches * patch_bytes));
+  chunk_spans = static_cast<size_t>(std::max<int64_t>(1, kUnitBytes / slot_bytes));
   for (int64_t first = 0; first < n; first += ghost) {
     const int64_t end = std::min(n, first + ghost);
+    const size_t before = units.size();
     for (int64_t s = first; s < end; s += together)
       for (int64_t line = 0; line < patches_h; line += lines)
         units.push_back({s, std::min(together, end - s), line, std::min(lines, patches_h - line)});
+    for (size_t unit = before; apart && unit < units.size(); unit += span_units)
+      spans.push_back({unit, std::min(units.size(), unit + span_units)});
   }
+  chunk_spans = std::min(chunk_spans, std::max<size_t>(spans.size(), 1));
 }
 
 size_t WinogradOuterPlan::parts() const {
   return outer_jobs(*this) * static_cast<size_t>(geometry.taps());
 }
 
-size_t WinogradOuterPlan::shared_bytes() const { return padded_bytes(Layout(*this).size); }
+size_t WinogradOuterPlan::slot_floats() const {
+  return outer_jobs(*this) *
+         static_cast<size_t>(geometry.taps() * job_panels * outer_rows() * kPanel);
+}
+
+size_t WinogradOuterPlan::shared_bytes() const {
+  return padded_bytes(apart ? static_cast<int64_t>(chunk_spans * slot_floats())
+                            : Layout(*this).size);
+}
 
 size_t WinogradOuterPlan::worker_bytes() const {
   const Sizes size(*this);
   return padded_bytes(size.block) + padded_bytes(size.line) + padded_bytes(size.sums) +
-         padded_bytes(size.taps);
+         padded_bytes(size.taps) + padded_bytes(size.unit);
 }
+
+namespace {
+
+// One call's view of a plan: what all its tiles need.
+struct Call {
+  Call(const WinogradOuterPlan& plan, const Source& x_, const GradSource& d_, std::byte* scratch)
+      : p(plan),
+        x(x_),
+        d(d_),
+        at(plan),
+        size(plan),
+        shared(reinterpret_cast<float*>(scratch)),
+        workers(scratch + plan.shared_bytes()),
+        worker_bytes(plan.worker_bytes()) {}
+
+  Workspace workspace(size_t worker) const { return {size, workers + worker * worker_bytes}; }
+  size_t shares(const WinogradOuterPlan::Unit& unit) const {
+    return static_cast<size_t>(unit.samples * ceil_div(unit.lines, p.share_lines));
+  }
+  // Tiles [0, 2 * shares): the input first.
+  void pack(const WinogradOuterPlan::Unit& unit, size_t index, const Workspace& work,
+            float* packed) const {
+    const size_t half = shares(unit);
+    if (index < half)
+      pack_input(p, share_of(p, unit, index), x, at, size, work, packed);
+    else
+      pack_gradient(p, share_of(p, unit, index - half), d, at, size, work, packed);
+  }
+  int64_t patches(const WinogradOuterPlan::Unit& unit) const {
+    return unit.samples * unit.lines * p.patches_w;
+  }
+  int64_t stored_tap() const { return p.channels * kPanel; }
+
+  const WinogradOuterPlan& p;
+  const Source& x;
+  const GradSource& d;
+  const Layout at;
+  const Sizes size;
+  float* shared;
+  std::byte* workers;
+  size_t worker_bytes;
+};
+
+// The taps of a span, to its slot.
+void sum_span(const Call& c, const WinogradOuterPlan::Span& span, const Workspace& work,
+              float* slot) {
+  std::fill_n(work.sums, c.size.sums, 0.0f);
+  const size_t jobs = outer_jobs(c.p);
+  const int64_t job_sums = c.size.sums / static_cast<int64_t>(jobs);
+  for (size_t u = span.begin; u < span.end; ++u) {
+    const WinogradOuterPlan::Unit& unit = c.p.units[u];
+    for (size_t i = 0; i < 2 * c.shares(unit); ++i) c.pack(unit, i, work, work.unit);
+    for (size_t job = 0; job < jobs; ++job)
+      multiply(OuterJob(c.p, job, 0), c.at, work.unit, c.patches(unit),
+               work.sums + static_cast<int64_t>(job) * job_sums);
+  }
+  for (size_t index = 0; index < jobs; ++index) {
+    const OuterJob job(c.p, index, 0);
+    const auto number = static_cast<int64_t>(index);
+    winograd_taps({work.sums + number * job_sums, job.tap_floats(), nullptr, 0,
+                   slot + number * c.size.taps, job.tap_floats(), job.rows * kPanel});
+  }
+}
+
+void backward_apart(const Call& c, const float* initial, float* partial, GradConsumer& consumer,
+                    base::ThreadPool& pool) {
+  const WinogradOuterPlan& p = c.p;
+  const auto slot_floats = static_cast<int64_t>(p.slot_floats());
+  const auto slot_of = [&](size_t i) { return c.shared + static_cast<int64_t>(i) * slot_floats; };
+  for (size_t first = 0; first < p.spans.size(); first += p.chunk_spans) {
+    const size_t count = std::min(p.chunk_spans, p.spans.size() - first);
+    pool.run(count, [&](size_t i, size_t worker) {
+      sum_span(c, p.spans[first + i], c.workspace(worker), slot_of(i));
+    });
+    const float* before = first == 0 ? initial : partial;
+    const bool last = first + count == p.spans.size();
+    pool.run(outer_jobs(p), [&](size_t index, size_t worker) {
+      const OuterJob job(p, index, 0);
+      float* taps = c.workspace(worker).taps;
+      for (int64_t tap = 0; tap < p.geometry.taps(); ++tap) {
+        const int64_t floats = job.rows * kPanel, stored = job.begin + tap * c.stored_tap();
+        float* sums = taps + tap * job.tap_floats();
+        if (before == nullptr)
+          std::fill_n(sums, floats, 0.0f);
+        else
+          std::copy_n(before + stored, floats, sums);
+        for (size_t i = 0; i < count; ++i)
+          add_floats(
+              slot_of(i) + static_cast<int64_t>(index) * c.size.taps + tap * job.tap_floats(),
+              floats, sums);
+        if (!last) std::copy_n(sums, floats, partial + stored);
+      }
+      if (last) deliver_taps(job, index, p.geometry.taps(), p.channels, taps, consumer);
+    });
+  }
+}
+
+}  // namespace
 
 void conv_backward_weights(const WinogradOuterPlan& p, const Source& x, const GradSource& d,
                            const float* initial, float* partial, GradConsumer& consumer,
                            std::byte* scratch, base::ThreadPool& pool) noexcept {
-  auto* packed = reinterpret_cast<float*>(scratch);
-  std::byte* workers = scratch + p.shared_bytes();
-  const size_t worker_bytes = p.worker_bytes();
-  const Layout at(p);
-  const Sizes size(p);
-  const int64_t stored_tap = p.channels * kPanel;
+  const Call c(p, x, d, scratch);
+  if (p.apart) return backward_apart(c, initial, partial, consumer, pool);
   for (size_t i = 0; i < p.units.size(); ++i) {
     const WinogradOuterPlan::Unit& unit = p.units[i];
-    const auto shares = static_cast<size_t>(unit.samples * ceil_div(unit.lines, p.share_lines));
-    pool.run(2 * shares, [&](size_t index, size_t worker) {
-      const Workspace work(size, workers + worker * worker_bytes);
-      if (index < shares)
-        pack_input(p, share_of(p, unit, index), x, at, size, work, packed);
-      else
-        pack_gradient(p, share_of(p, unit, index - shares), d, at, size, work, packed);
+    pool.run(2 * c.shares(unit), [&](size_t index, size_t worker) {
+      c.pack(unit, index, c.workspace(worker), c.shared);
     });
     const float* before = i == 0 ? initial : partial;
     const bool last = i + 1 == p.units.size();
     pool.run(outer_jobs(p), [&](size_t index, size_t worker) {
-      const Workspace work(size, workers + worker * worker_bytes);
+      const Workspace work = c.workspace(worker);
       const OuterJob job(p, index, 0);
-      multiply(job, at, packed, unit.samples * unit.lines * p.patches_w, work.sums);
+      std::fill_n(work.sums, kFrequencies * job.tap_floats(), 0.0f);
+      multiply(job, c.at, c.shared, c.patches(unit), work.sums);
       winograd_taps({work.sums, job.tap_floats(), before == nullptr ? nullptr : before + job.begin,
-                     stored_tap, last ? work.taps : partial + job.begin,
-                     last ? job.tap_floats() : stored_tap, job.rows * kPanel});
+                     c.stored_tap(), last ? work.taps : partial + job.begin,
+                     last ? job.tap_floats() : c.stored_tap(), job.rows * kPanel});
       if (last) deliver_taps(job, index, p.geometry.taps(), p.channels, work.taps, consumer);
     });
   }

@@ -8,6 +8,11 @@
 // ghost-batch boundaries, and the cut depends on the shape alone. The 16 sums begin at zero in
 // every unit; its 9 taps are added to those of the units before. So threads and micro-batches
 // change no bit, and no more than one gradient is kept from unit to unit.
+//
+// With few channels the units are apart, as in Note [Units apart]: a thread packs and multiplies
+// the units of a span alone, with all its sums in L2. The 16 sums begin at zero in every span, its
+// 9 taps go to a slot of its own, and the slots are added in stream order. Spans are cut as units
+// are.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -32,15 +37,22 @@ struct WinogradOuterPlan {
   int64_t patches_h, patches_w;  // tiles of 2 x 2 gradients
   int64_t channels;              // rows of one tap: input channels
   int64_t in_panels, out_panels, job_panels;
+  bool apart;
   int64_t unit_patches;  // the most of one unit
   int64_t share_lines;   // lines of patches that are packed together
   std::vector<Unit> units;
+  struct Span {
+    size_t begin, end;  // units
+  };
+  std::vector<Span> spans;  // with units apart
+  size_t chunk_spans;       // whose slots are added together
 
   // Meanings as in OuterPlan.
-  bool whole_gradient() const { return units.size() > 1; }
+  bool whole_gradient() const { return apart ? spans.size() > chunk_spans : units.size() > 1; }
   bool bounded_gradient() const { return false; }
   size_t parts() const;
-  size_t shared_bytes() const;  // a packed unit
+  size_t slot_floats() const;   // [job][tap][in panel of the job][rows][16]
+  size_t shared_bytes() const;  // a packed unit; apart: slots
   size_t worker_bytes() const;
 };
 
