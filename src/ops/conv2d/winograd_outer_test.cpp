@@ -22,12 +22,15 @@ struct OuterCase {
   int64_t out, padding, samples, ghost;
 };
 
-// Odd maps end in half a tile; "strips" cuts one sample into several units, "many" has ghosts.
+// Odd maps end in half a tile; "strips" cuts one sample into several units, "many" has ghosts,
+// "slots" more spans than slots. The last two have so many channels that units are not apart.
 const std::vector<OuterCase> kOuterCases = {
     {"even", {8, 8, 32}, 32, 1, 3, 0},       {"odd_map", {9, 11, 34}, 51, 1, 4, 2},
     {"unpadded", {10, 11, 40}, 32, 0, 2, 0}, {"wide_padding", {8, 9, 32}, 49, 2, 2, 1},
     {"wide", {8, 39, 36}, 34, 1, 1, 0},      {"many", {8, 8, 34}, 32, 1, 60, 20},
     {"strips", {47, 33, 64}, 32, 1, 1, 0},   {"small", {4, 5, 16}, 17, 1, 9, 3},
+    {"slots", {8, 8, 64}, 64, 1, 48, 3},     {"together", {8, 9, 98}, 80, 1, 9, 3},
+    {"long", {33, 22, 96}, 66, 1, 2, 0},
 };
 
 // Note [Error of Winograd backward]. An element of dW is G^T [sum over patches of
@@ -175,6 +178,17 @@ TEST_P(WinogradOuterTest, reads_any_format) {
     conv_backward_weights(plan, from, grad, nullptr, partial.data(), of_rounded, scratch.data(),
                           pool);
     EXPECT_EQ(of_narrow.grad, of_rounded.grad) << numeric::spec(format).name;
+  }
+}
+
+TEST(WinogradOuterPlan, sums_units_apart_if_channels_are_few) {
+  for (const OuterCase& c : kOuterCases) {
+    const int64_t shrink = 2 * c.padding - 2;
+    const ConvGeometry g{
+        c.in, {c.in.h + shrink, c.in.w + shrink, c.out}, 3, 3, 1, 1, c.padding, c.padding, 1};
+    const WinogradOuterPlan plan(g, c.samples, c.ghost);
+    EXPECT_EQ(plan.apart, c.name != "together" && c.name != "long") << c.name;
+    EXPECT_EQ(plan.whole_gradient(), !plan.apart || c.name == "slots") << c.name;
   }
 }
 
