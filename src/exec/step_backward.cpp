@@ -3,6 +3,7 @@
 
 #include "exec/step_builder.h"
 #include "ops/channel_scale/channel_scale.h"
+#include "ops/global_avg_pool/global_pool.h"
 #include "ops/rows/row_tiles.h"
 
 namespace tri::exec {
@@ -49,6 +50,8 @@ void StepBuilder::backward_op(size_t index) {
     add_backward(index);
   else if (op.kind == OpKind::kChannelScale)
     scale_backward(index);
+  else if (op.kind == OpKind::kGlobalAvgPool && slots(op.inputs[0]).grad_factor >= 0)
+    pool_backward(index);
   else
     data_backward(index);
   if (plan_.spec.measures()) return;
@@ -87,6 +90,10 @@ void StepBuilder::norm_backward(int norm) {
   made.rewrites = rewrites_grad(t);
   touch(made.grads);
   touch_grad(t);
+  if (slots(t).grad_factor >= 0) {
+    touch(plan_.factors[static_cast<size_t>(slots(t).grad_factor)]);
+    touch(slots(t).grad_addend);
+  }
   if (made.grad_watched)
     touch(made.grad_sums);
   else
@@ -188,12 +195,48 @@ void StepBuilder::add_backward(size_t index) {
            });
 }
 
+// Note [Gradients under a factor]. Squeeze-excite reads x twice: its mean, from which a few layers
+// make the factor f, and x * f. So the gradient of x is that of the product times f, plus that of
+// the mean at every pixel. A norm that is to rewrite GY anyway (rewrites_grad) reads the product's
+// gradient under the factor and adds the mean's to it: one pass instead of one for each.
+bool StepBuilder::reads_under_factor(size_t scale) const {
+  const int x = graph_.ops[scale].inputs[0];
+  if (plan_.spec.measures() || !rewrites_grad(x) || tensor(x).depth >= 0) return false;
+  const size_t first = first_reader_[static_cast<size_t>(x)];
+  if (graph_.ops[first].kind != OpKind::kGlobalAvgPool) return false;
+  for (size_t op = 0; op < graph_.ops.size(); ++op) {
+    const bool reads = std::ranges::count(graph_.ops[op].inputs, x) > 0;
+    if (reads && op != first && op != scale) return false;
+  }
+  return true;
+}
+
+// The mean's gradient, for the norm to add.
+void StepBuilder::pool_backward(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  const int x = op.inputs[0];
+  const Shape& shape = tensor(x).shape;
+  slots(x).grad_addend = add_buffer(tensor(x).name + "/gradient of the mean",
+                                    static_cast<size_t>(plan_.spec.samples * shape.c) * 4,
+                                    Kind::kActivations, End::kTransient, tensor(x).layer);
+  touch(slots(x).grad_addend);
+  touch_grad(op.output);
+  add_tick(op.name + " backward", Phase::kBackward, [index, x](StepRun& run) {
+    const TensorSlots& made = run.plan->tensors[static_cast<size_t>(x)];
+    ops::global_pool_addend(run.graph().tensors[static_cast<size_t>(x)].shape,
+                            run.plan->spec.samples, run.grad_source(run.graph().ops[index].output),
+                            run.floats(made.grad_addend), *run.pool);
+  });
+}
+
 void StepBuilder::scale_backward(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   const int x = op.inputs[0], f = op.inputs[1];
   // The product's gradient becomes that of its input, in place if nobody was there before.
   const bool in_place = slots(x).grad < 0 && slots(x).gy == slots(op.output).gy;
   if (in_place) slots(x).grad = slots(op.output).grad;
+  const bool later = in_place && reads_under_factor(index);
+  if (later) slots(x).grad_factor = tensor(op.output).factor;
   const bool accumulate_x = in_place ? false : open_grad(x);
   const bool accumulate_f = open_grad(f);
   touch(slots(x).grad);
@@ -203,14 +246,14 @@ void StepBuilder::scale_backward(size_t index) {
   const int memory =
       scratch(plan_.spec.threads * ops::channel_scale_worker_bytes(tiles), tensor(x).layer);
   add_tick(op.name + " backward", Phase::kBackward,
-           [index, x, f, tiles, accumulate_x, accumulate_f, memory](StepRun& run) {
+           [index, x, f, tiles, later, accumulate_x, accumulate_f, memory](StepRun& run) {
              const LoweredTensor& out =
                  run.graph().tensors[static_cast<size_t>(run.graph().ops[index].output)];
              const ops::ChannelScaleCounts lost = ops::channel_scale_backward(
                  tiles, run.grad_source(run.graph().ops[index].output), run.source(x),
                  run.floats(run.plan->factors[static_cast<size_t>(out.factor)]),
-                 run.grad_sink(x, accumulate_x), run.grad_sink(f, accumulate_f), run.at(memory),
-                 *run.pool);
+                 later ? ops::Sink{} : run.grad_sink(x, accumulate_x),
+                 run.grad_sink(f, accumulate_f), run.at(memory), *run.pool);
              run.note_passed(x, lost.input);
              run.note_passed(f, lost.factor);
            });

@@ -54,6 +54,7 @@ class StepBuilder {
   void norm_backward(int norm);
   void add_backward(size_t index);
   void scale_backward(size_t index);
+  void pool_backward(size_t index);
   void data_backward(size_t index);
   void weights_backward(size_t index);
   // A bias by the gradient at the start of `buffer`; gamma and beta by those of their norm.
@@ -83,6 +84,7 @@ class StepBuilder {
   // The buffer of t's gradient, made at its first contribution; says whether it was there before.
   bool open_grad(int t);
   bool rewrites_grad(int t) const;
+  bool reads_under_factor(size_t scale) const;
   // The norm of tensor t, if `op` is the last to add to its gradient and can make its sums; or -1.
   int watched_norm(size_t op, int t);
   bool may_alias(size_t add, int input, const std::vector<int>& aliased) const;

@@ -104,6 +104,10 @@ ops::GradSource StepRun::grad_source(int t, bool before_norm) const {
                tensor.shape.pixels(), grad_scale_of(t)};
   if (tensor.scaled >= 0) return grad;
   grad.value = source(t);
+  if (before_norm && slots.grad_factor >= 0) {
+    grad.value.channel_factor = floats(pick(plan->factors, slots.grad_factor));
+    grad.channel_addend = floats(slots.grad_addend);
+  }
   if (tensor.norm >= 0 && !before_norm && plan->spec.frozen()) {
     grad.a = grad.value.norm.scale;
   } else if (tensor.norm >= 0 && !before_norm) {

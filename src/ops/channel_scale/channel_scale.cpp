@@ -29,8 +29,9 @@ ChannelScaleCounts channel_scale_backward(const RowTiles& tiles, const GradSourc
           tiles.range(sample * static_cast<size_t>(tiles.sample_tiles()) + static_cast<size_t>(t));
       load_grad_rows(grad, range, du, channels);
       load_rows(x, range, value, channels);
-      for (int64_t i = 0; i < range.count; ++i)
-        scale_grad_row(value + i * channels, f, channels, du + i * channels, sums);
+      add_products(du, value, range.count, channels, sums);
+      if (input_grad.data == nullptr) continue;
+      multiply_rows(f, range.count, channels, du);
       of_input.add(store_rows(input_grad, range, du, channels));
     }
     of_factor.add(

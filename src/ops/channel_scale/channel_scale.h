@@ -1,7 +1,8 @@
 #pragma once
 // Room: ops. Squeeze-excite's product u = x * f with one factor per sample and channel. Forward it
 // is a load transform (Source::channel_factor) and costs nothing; backward it takes a pass of its
-// own.
+// own for d f, and writes d x only where nobody can do so on load (Note [Gradients under a factor]
+// in exec/step_backward.cpp).
 #include "base/thread_pool.h"
 #include "ops/rows/row_tiles.h"
 
@@ -10,8 +11,9 @@ namespace tri::ops {
 size_t channel_scale_worker_bytes(const RowTiles& tiles);
 
 // From the gradient of u: d f = sum over pixels of du * x, stored to `factor_grad` (samples, 1, 1,
-// c), and d x = du * f, stored to `input_grad`, which may be the memory of `grad` itself. x is the
-// input without the factor; factor is (samples, channels) fp32. Returns what storing each lost.
+// c), and d x = du * f, stored to `input_grad`, which may be the memory of `grad` itself, or have
+// none: then d x is left out. x is the input without the factor; factor is (samples, channels)
+// fp32. Returns what storing each lost.
 struct ChannelScaleCounts {
   StoreCounts input, factor;
 };

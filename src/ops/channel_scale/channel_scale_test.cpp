@@ -46,6 +46,12 @@ TEST_P(ChannelScale, gives_both_gradients_in_place_and_added) {
                              {factor_grad.data(), Format::kF32, shape.c, shape.c, 1, true},
                              reinterpret_cast<std::byte*>(scratch.data()), pool);
       EXPECT_EQ(in_place, dx);
+      std::vector<float> alone = there;
+      grad.grad.data = du.data();
+      channel_scale_backward(tiles, grad, source, f.data(), {},
+                             {alone.data(), Format::kF32, shape.c, shape.c, 1, true},
+                             reinterpret_cast<std::byte*>(scratch.data()), pool);
+      EXPECT_EQ(factor_grad, alone);
       if (first.empty()) first = factor_grad;
       EXPECT_EQ(first, factor_grad);
       // fp32 sums of numbers below 1 over all pixels: a random walk of roundings.

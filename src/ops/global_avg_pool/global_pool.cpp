@@ -85,4 +85,14 @@ StoreCounts global_pool_backward(const GlobalPoolPlan& p, const GradSource& src,
       });
 }
 
+void global_pool_addend(const tensor::Shape& in, int64_t samples, const GradSource& src,
+                        float* addend, base::ThreadPool& pool) noexcept {
+  const float share = 1.0f / static_cast<float>(in.pixels());
+  pool.run(static_cast<size_t>(samples), [&](size_t sample, size_t) {
+    const auto n = static_cast<int64_t>(sample);
+    load_grad_rows(src, {n, 0, 1, 0, in.c}, addend + n * in.c, in.c);
+    scale(addend + n * in.c, in.c, share);
+  });
+}
+
 }  // namespace tri::ops

@@ -30,4 +30,8 @@ StoreCounts global_pool_forward(const GlobalPoolPlan& plan, const Source& src, c
 StoreCounts global_pool_backward(const GlobalPoolPlan& plan, const GradSource& src, const Sink& dst,
                                  std::byte* scratch, base::ThreadPool& pool) noexcept;
 
+// The same gradient once per sample and channel, (samples, c), for GradSource::channel_addend.
+void global_pool_addend(const tensor::Shape& in, int64_t samples, const GradSource& src,
+                        float* addend, base::ThreadPool& pool) noexcept;
+
 }  // namespace tri::ops

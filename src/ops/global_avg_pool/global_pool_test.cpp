@@ -80,6 +80,12 @@ TEST_P(GlobalPoolTest, spreads_the_gradient_and_accumulates) {
     ASSERT_FLOAT_EQ(dx[i], g / static_cast<float>(in.pixels())) << i;
     ASSERT_EQ(sum[i], x[i] + dx[i]) << i;
   }
+  std::vector<float> addend(dy.size(), NAN);
+  global_pool_addend(in, n, dy_source, addend.data(), pool);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    ASSERT_EQ(dx[i], addend[static_cast<size_t>(at / in.elements() * in.c + at % in.c)]) << i;
+  }
 }
 
 TEST_P(GlobalPoolTest, same_bits_for_any_number_of_threads) {

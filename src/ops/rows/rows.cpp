@@ -105,6 +105,9 @@ GradParams params_of(const GradSource& source, const RowRange& range) {
   const NormLoad& norm = source.value.norm;
   const int64_t ghost =
       norm.scale == nullptr ? 0 : range.sample / norm.ghost * norm.stride + range.channel;
+  if (source.channel_addend != nullptr)
+    p.channel_addend =
+        source.channel_addend + range.sample * source.value.stored.channels + range.channel;
   if (source.a != nullptr) p.a = source.a + ghost;
   if (source.b != nullptr) {
     p.b = source.b + ghost;
@@ -187,7 +190,8 @@ void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
   if (source.value.gates != nullptr) return load_gated_grad_rows(source, range, dst, dst_stride);
   const Source& value = source.value;
   const bool plain = value.activation == Activation::kNone && source.a == nullptr &&
-                     value.channel_factor == nullptr && value.sample_factor == nullptr;
+                     value.channel_factor == nullptr && value.sample_factor == nullptr &&
+                     source.channel_addend == nullptr;
   if (plain) return decode_rows(source.grad, range, 0, range.count, dst, dst_stride);
   const bool reads_stored = value.activation != Activation::kNone || source.b != nullptr;
   const bool in_place = converts_on_load(source.grad.format) &&

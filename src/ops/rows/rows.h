@@ -8,7 +8,7 @@
 //     value = activation(scale * stored + shift) * channel_factor * sample_factor
 // where scale and shift belong to the sample's ghost batch. The gradient that is kept (GY) is that
 // of `value` before the factors are taken off; the gradient of `stored` is rebuilt from it on load:
-//     dz = GY * factors * activation'(scale * stored + shift)
+//     dz = (GY * factors + channel_addend) * activation'(scale * stored + shift)
 //     d stored = a * dz + b * (stored - mean) + c   (batch norm's backward, per ghost batch)
 #include <cstddef>
 #include <cstdint>
@@ -63,10 +63,11 @@ struct Source {
 struct GradSource {
   Stored grad;   // GY
   Source value;  // of the tensor itself; its data are read only if norm or activation need them
-  const float* a = nullptr;  // (ghosts, channels) like value.norm; null: no norm
-  const float* b = nullptr;  // null with frozen statistics: d stored = a * dz
+  const float* a = nullptr;               // (ghosts, channels) like value.norm; null: no norm
+  const float* b = nullptr;               // null with frozen statistics: d stored = a * dz
   const float* c = nullptr;
   const float* mean = nullptr;
+  const float* channel_addend = nullptr;  // (samples, channels), or null: what a pool sends back
 };
 
 struct RowRange;

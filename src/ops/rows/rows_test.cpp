@@ -75,12 +75,13 @@ struct Parts {
       : scale(draws(2, 2 * l.channels)),
         shift(draws(3, 2 * l.channels)),
         channel_factor(draws(4, l.samples * l.channels)),
+        channel_addend(draws(11, l.samples * l.channels)),
         sample_factor(draws(5, l.samples)),
         a(draws(6, 2 * l.channels)),
         b(draws(7, 2 * l.channels)),
         c(draws(8, 2 * l.channels)),
         mean(draws(9, 2 * l.channels)) {}
-  std::vector<float> scale, shift, channel_factor, sample_factor, a, b, c, mean;
+  std::vector<float> scale, shift, channel_factor, channel_addend, sample_factor, a, b, c, mean;
 };
 
 double sigmoid(double z) { return 1.0 / (1.0 + std::exp(-z)); }
@@ -119,12 +120,12 @@ double slope(Activation activation, double z) {
 // Which parts a case uses.
 struct Use {
   bool norm, channel_factor, sample_factor;
+  bool channel_addend = false;  // of gradients
 };
-constexpr Use kUses[] = {{false, false, false},
-                         {true, false, false},
-                         {false, true, false},
-                         {false, false, true},
-                         {true, true, true}};
+constexpr Use kUses[] = {{false, false, false},    {true, false, false},
+                         {false, true, false},     {false, false, true},
+                         {true, true, true},       {false, false, false, true},
+                         {true, true, false, true}};
 
 Source source_of(const Layout& layout, const Held& held, const Parts& parts, const Use& use,
                  Activation activation) {
@@ -149,10 +150,12 @@ struct At {
     mean = double{parts.mean[ghost]};
     if (use.channel_factor)
       factor *= double{parts.channel_factor[static_cast<size_t>(sample * l.channels + c)]};
+    if (use.channel_addend)
+      addend = double{parts.channel_addend[static_cast<size_t>(sample * l.channels + c)]};
     if (use.sample_factor) factor *= double{parts.sample_factor[static_cast<size_t>(sample)]};
   }
   int64_t index;
-  double scale = 1.0, shift = 0.0, factor = 1.0, a, b, constant, mean;
+  double scale = 1.0, shift = 0.0, factor = 1.0, addend = 0.0, a, b, constant, mean;
 };
 
 // Calls check(pixel, channel, sample, pixel of the sample) over a range.
@@ -169,7 +172,7 @@ std::vector<RowRange> ranges(const Layout& l, const Use& use) {
   std::vector<RowRange> all = {{1, 0, l.pixels, 0, l.channels},
                                {3, l.pixels - 1, 1, l.channels / 2, l.channels - l.channels / 2}};
   if (l.channels > 2) all.push_back({2, 0, l.pixels, 1, l.channels - 2});
-  if (!use.channel_factor && !use.sample_factor)
+  if (!use.channel_factor && !use.sample_factor && !use.channel_addend)
     all.push_back({2, l.pixels - 1, l.pixels + 1, 0, l.channels});  // inside a ghost batch
   return all;
 }
@@ -224,6 +227,7 @@ TEST_P(Rows, load_gradients_as_the_definition_says) {
             GradSource source;
             source.grad = layout.stored(grad);
             source.value = source_of(layout, value, parts, use, activation);
+            if (use.channel_addend) source.channel_addend = parts.channel_addend.data();
             if (use.norm) source.a = parts.a.data();
             if (use.norm && !frozen) {
               source.b = parts.b.data();
@@ -238,8 +242,9 @@ TEST_P(Rows, load_gradients_as_the_definition_says) {
                 const At at(layout, parts, use, sample, pixel, range.channel + c);
                 const double y = double{value.at(at.index)};
                 const double z = at.scale * y + at.shift;
-                double want = double{grad.at(at.index)} * at.factor * slope(activation, z);
-                double most = std::abs(double{grad.at(at.index)} * at.factor) *
+                const double g = double{grad.at(at.index)} * at.factor;
+                double want = (g + at.addend) * slope(activation, z);
+                double most = (std::abs(g) + std::abs(at.addend)) *
                               (2 + std::abs(at.scale * y) + std::abs(at.shift));
                 if (use.norm) want *= at.a, most *= std::abs(at.a);
                 if (use.norm && !frozen) {

@@ -36,22 +36,25 @@ void transform_rows(const TransformParams& params, const RowsAt& src, float* dst
 
 struct GradParams {
   TransformParams value;
+  const float* channel_addend = nullptr;
   const float* a = nullptr;  // null: no norm
   const float* b = nullptr;  // null: statistics are frozen
   const float* c = nullptr;
   const float* mean = nullptr;
 };
 
-// dst = a * dz + b * (stored - mean) + c with dz = grad * factors * activation'(scale * stored +
-// shift). dst may be grad or stored. Both are of one format.
+// dst = a * dz + b * (stored - mean) + c with dz = (grad * factors + channel_addend) *
+// activation'(scale * stored + shift). dst may be grad or stored. Both are of one format.
 void transform_grad_rows(const GradParams& params, const RowsAt& grad, const RowsAt& stored,
                          float* dst, int64_t dst_stride, int64_t rows, int64_t channels) noexcept;
 
 // sums[i] += parts[i].
 void add_floats(const float* parts, int64_t count, float* sums) noexcept;
 
-// Squeeze-excite's backward on one row: sums += grad * value, then grad *= factor.
-void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,
-                    float* sums) noexcept;
+// sums[c] += a[row][c] * b[row][c], row by row; rows follow one another.
+void add_products(const float* a, const float* b, int64_t rows, int64_t channels,
+                  float* sums) noexcept;
+// row *= factor, for rows that follow one another.
+void multiply_rows(const float* factor, int64_t rows, int64_t channels, float* values) noexcept;
 
 }  // namespace tri::ops

@@ -113,6 +113,11 @@ HWY_INLINE void multiply(D d, const TransformParams& p, int64_t c, Vectors<D, kN
   }
 }
 
+template <class D, int kN>
+HWY_INLINE void add_vectors(D d, const float* addend, Vectors<D, kN>& x) {
+  for (int i = 0; i < kN; ++i, addend += hn::Lanes(d)) x[i] = hn::Add(x[i], hn::LoadU(d, addend));
+}
+
 bool has_factors(const TransformParams& p) {
   return p.channel_factor != nullptr || p.sample_factor != 1.0f;
 }
@@ -153,6 +158,7 @@ void transform_grad(const GradParams p, const RowsAt& grad, const RowsAt& stored
     for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
       auto value = g.template load<vectors()>(d, c);
       multiply<kFactors>(d, p.value, c, value);
+      if (kFactors && p.channel_addend != nullptr) add_vectors(d, p.channel_addend + c, value);
       Vectors<decltype(d), vectors()> at;
       if constexpr (kReadsStored) at = x.template load<vectors()>(d, c);
       if constexpr (kActivation != Activation::kNone) {
@@ -177,12 +183,26 @@ void add_floats(const float* HWY_RESTRICT parts, int64_t count, float* HWY_RESTR
   });
 }
 
-void scale_grad_row(const float* HWY_RESTRICT value, const float* HWY_RESTRICT factor,
-                    int64_t channels, float* HWY_RESTRICT grad, float* HWY_RESTRICT sums) {
+void add_products(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, int64_t rows,
+                  int64_t channels, float* HWY_RESTRICT sums) {
+  for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
+    Vectors<decltype(d), vectors()> sum;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int v = 0; v < vectors(); ++v) sum[v] = hn::LoadU(d, sums + c + v * lanes);
+    for (int64_t i = 0, row = c; i < rows; ++i, row += channels)
+      for (int v = 0; v < vectors(); ++v)
+        sum[v] = hn::MulAdd(hn::LoadU(d, a + row + v * lanes), hn::LoadU(d, b + row + v * lanes),
+                            sum[v]);
+    store(d, sum, sums + c);
+  });
+}
+
+void multiply_rows(const float* HWY_RESTRICT factor, int64_t rows, int64_t channels,
+                   float* HWY_RESTRICT values) {
   for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
-    const auto g = hn::LoadU(d, grad + c);
-    hn::StoreU(hn::MulAdd(g, hn::LoadU(d, value + c), hn::LoadU(d, sums + c)), d, sums + c);
-    hn::StoreU(hn::Mul(g, hn::LoadU(d, factor + c)), d, grad + c);
+    const auto f = hn::LoadU(d, factor + c);
+    for (int64_t i = 0, at = c; i < rows; ++i, at += channels)
+      hn::StoreU(hn::Mul(hn::LoadU(d, values + at), f), d, values + at);
   });
 }
 
@@ -224,7 +244,8 @@ void transform_rows(const TransformParams& p, const RowsAt& src, float* dst, int
 void transform_grad_rows(const GradParams& p, const RowsAt& grad, const RowsAt& stored, float* dst,
                          int64_t dst_stride, int64_t rows, int64_t channels) {
   for_kind(grad.format, p.value.activation, [&]<Format kFormat, Activation kActivation>() {
-    for_facts(p.b != nullptr, has_factors(p.value), [&]<bool kSums, bool kFactors>() {
+    const bool factors = has_factors(p.value) || p.channel_addend != nullptr;
+    for_facts(p.b != nullptr, factors, [&]<bool kSums, bool kFactors>() {
       transform_grad<kFormat, kActivation, kSums, kFactors>(p, grad, stored, dst, dst_stride, rows,
                                                             channels);
     });
@@ -238,7 +259,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tri::ops {
 HWY_EXPORT(add_floats);
-HWY_EXPORT(scale_grad_row);
+HWY_EXPORT(add_products);
+HWY_EXPORT(multiply_rows);
 HWY_EXPORT(transform_rows);
 HWY_EXPORT(transform_grad_rows);
 
@@ -246,9 +268,13 @@ void add_floats(const float* parts, int64_t count, float* sums) noexcept {
   HWY_DYNAMIC_DISPATCH(add_floats)(parts, count, sums);
 }
 
-void scale_grad_row(const float* value, const float* factor, int64_t channels, float* grad,
-                    float* sums) noexcept {
-  HWY_DYNAMIC_DISPATCH(scale_grad_row)(value, factor, channels, grad, sums);
+void add_products(const float* a, const float* b, int64_t rows, int64_t channels,
+                  float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(add_products)(a, b, rows, channels, sums);
+}
+
+void multiply_rows(const float* factor, int64_t rows, int64_t channels, float* values) noexcept {
+  HWY_DYNAMIC_DISPATCH(multiply_rows)(factor, rows, channels, values);
 }
 
 void transform_rows(const TransformParams& params, const RowsAt& src, float* dst,
