@@ -63,8 +63,8 @@ struct Source {
 struct GradSource {
   Stored grad;   // GY
   Source value;  // of the tensor itself; its data are read only if norm or activation need them
-  const float* a = nullptr;               // (ghosts, channels) like value.norm; null: no norm
-  const float* b = nullptr;               // null with frozen statistics: d stored = a * dz
+  const float* a = nullptr;  // (ghosts, channels) like value.norm; null: no norm
+  const float* b = nullptr;  // null with frozen statistics: d stored = a * dz
   const float* c = nullptr;
   const float* mean = nullptr;
   const float* channel_addend = nullptr;  // (samples, channels), or null: what a pool sends back
