@@ -221,10 +221,11 @@ void Engine::bind(size_t offset, size_t bytes, memory::Kind kind) {
 const StepReport& Engine::train(size_t buffer, const StepOrder& order, base::ThreadPool& pool) {
   TRI_CHECK(order.micro >= 0 && order.micro < spec().micros, "micro-batch {} of {}", order.micro,
             spec().micros);
+  TRI_CHECK(order.lost < order.step, "{} of {} steps lost", order.lost, order.step);
   const double inverse_scale = 1.0 / double{order.loss_scale};
   for (size_t p = 0; p < hypers_.size(); ++p) {
     optim::Hyper hyper = hypers_[p];
-    hyper.step = static_cast<int64_t>(order.step);
+    hyper.step = static_cast<int64_t>(order.step - order.lost);
     hyper.grad_scale *= inverse_scale;
     coefficients_[p] = optim::coefficients(spec().rule, hyper);
   }

@@ -60,6 +60,7 @@ struct StepOrder {
   uint64_t step = 1;        // counts updates from 1
   float loss_scale = 1.0f;  // a power of two; multiplies gradients on their way, not their effect
   int64_t micro = 0;        // of StepSpec::micros, in order
+  uint64_t lost = 0;  // steps before it that are no updates: Adam's bias corrects without them
 };
 
 struct PhaseSeconds {

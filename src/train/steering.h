@@ -24,6 +24,10 @@ class Steering {
   // Before a step: the rate of every parameter.
   void set_rates(double rate);
   float loss_scale() const { return static_cast<float>(state_.control.loss.scale); }
+  // Steps that were skipped as a whole, see exec::StepOrder; without a loss scale layers are lost.
+  uint64_t lost_steps() const {
+    return governor_.settings().loss_scale.on ? state_.control.loss.skipped : 0;
+  }
 
   // Behind a step, which `state` counts already; `rate` was its rate. Returns events to be written.
   Result<std::vector<metrics::Fields>> after_step(const exec::StepReport& report, double rate);

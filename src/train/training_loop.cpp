@@ -164,7 +164,8 @@ Result<const exec::StepReport*> TrainingLoop::train_batch() {
       measure_curvature();
       steering_.set_rates(rate_);
     }
-    report = &parts_.engine.train(0, {state_.step + 1, steering_.loss_scale(), micro}, parts_.pool);
+    report = &parts_.engine.train(
+        0, {state_.step + 1, steering_.loss_scale(), micro, steering_.lost_steps()}, parts_.pool);
   }
   step_data_ = {loader_->seconds().waiting - before.waiting,
                 loader_->seconds().finishing - before.finishing};

@@ -64,6 +64,23 @@ TEST(Engine, gives_the_same_bits_for_any_number_of_threads_and_twice) {
     }
 }
 
+// As behind PyTorch's GradScaler, which takes no step where gradients overflowed.
+TEST(Engine, corrects_adams_bias_without_lost_steps) {
+  const auto model = small_network();
+  const Problem problem = draw_problem(*model, 5, 4, 0);
+  base::ThreadPool pool(1);
+  const auto stepped = [&](uint64_t step, uint64_t lost) {
+    EngineOptions options;
+    options.step.rule = optim::Rule::kAdamW;
+    options.forms.moments = 2;
+    const auto engine = engine_for(model, problem, options);
+    engine->train(0, {.step = step, .lost = lost}, pool);
+    return weights(*engine);
+  };
+  EXPECT_EQ(stepped(1, 0), stepped(4, 3));
+  EXPECT_NE(stepped(1, 0), stepped(4, 0));
+}
+
 // A layer that works in fp32 reads both parts of split weights: bf16+16 holds every bit of an fp32
 // weight, so the step before the first update is that of fp32.
 TEST(Engine, reads_the_remainder_of_split_weights_in_fp32) {
