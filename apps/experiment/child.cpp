@@ -51,6 +51,20 @@ Unexpected refused(std::string_view what) {
                                 what, std::strerror(errno)));
 }
 
+// A run's options are those of its row, which its result records; options from the environment
+// would act unseen. What says where to compute is not one of them.
+std::vector<char*> environment_of_run() {
+  std::vector<char*> kept;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const bool option = text.starts_with("TRIACCEL_") && !text.starts_with("TRIACCEL_SIMD=") &&
+                        !text.starts_with("TRIACCEL_THREADS=");
+    if (!option) kept.push_back(*variable);
+  }
+  kept.push_back(nullptr);
+  return kept;
+}
+
 // Never returns. A group of its own: the terminal's ^C reaches it once, through hand_on().
 [[noreturn]] void become(const std::vector<std::string>& arguments, int output) {
   ::setpgid(0, 0);
@@ -60,7 +74,7 @@ Unexpected refused(std::string_view what) {
   for (const std::string& argument : arguments)
     words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
-  ::execv("/proc/self/exe", words.data());
+  ::execve("/proc/self/exe", words.data(), environment_of_run().data());
   ::_exit(127);
 }
 

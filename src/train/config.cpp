@@ -58,8 +58,10 @@ Result<void> ConfigBuilder::assign(std::string_view key, std::string_view text, 
                                    const std::string& where) {
   const OptionRow* const row = train::find_option(key);
   if (row == nullptr) {
-    return invalid(fmt::format("{}: there is no option {}; did you mean '{}'?", where, shown(key),
-                               train::nearest_option(key)));
+    const std::string_view near = train::nearest_option(key);
+    return invalid(
+        fmt::format("{}: there is no option {}; {}", where, shown(key),
+                    near.empty() ? "--help lists them" : fmt::format("did you mean '{}'?", near)));
   }
   Config changed = config_;
   if (const std::string advice = row->read(text, row->domain, changed); !advice.empty()) {

@@ -280,9 +280,11 @@ const OptionRow* find_option(std::string_view key) {
 std::string_view nearest_option(std::string_view key) {
   key = key.substr(0, 64);  // no key is near that; bounds the work
   const auto rows = option_rows();
-  return std::ranges::min_element(rows, {},
-                                  [&](const OptionRow& row) { return edits(key, row.key); })
-      ->key;
+  const std::string_view nearest = std::ranges::min_element(rows, {}, [&](const OptionRow& row) {
+                                     return edits(key, row.key);
+                                   })->key;
+  const size_t near = std::min(key.size(), nearest.size()) / 2;
+  return edits(key, nearest) <= near ? nearest : std::string_view();
 }
 
 }  // namespace tri::train

@@ -23,6 +23,7 @@ struct OptionRow {
 std::span<const OptionRow> option_rows();
 
 const OptionRow* find_option(std::string_view key);  // null if there is none
+// The option that a mistyped key most likely means; empty if none is near.
 std::string_view nearest_option(std::string_view key);
 
 }  // namespace tri::train

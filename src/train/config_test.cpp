@@ -336,6 +336,7 @@ TEST(Config, SaysWhyOptionsDoNotGoTogether) {
 TEST(Config, NamesTheNearestKey) {
   EXPECT_EQ(refusal({{"epoch", "3"}}),
             "--epoch: there is no option 'epoch'; did you mean 'epochs'?");
+  EXPECT_EQ(refusal({{"nokey", "3"}}), "--nokey: there is no option 'nokey'; --help lists them");
   ConfigBuilder builder;
   EXPECT_EQ(builder.set_pair("lr_rule=none").error().message,
             "--set lr_rule: there is no option 'lr_rule'; did you mean 'lr-rule'?");

@@ -57,7 +57,8 @@ Result<Recorded> read_metrics(const std::string& path) {
   if (recorded.records.empty()) {
     return unexpected(ErrorCode::kInvalid,
                       fmt::format("'{}' records no decisions; give a run that has something to "
-                                  "decide, such as one of --method triaccel",
+                                  "decide, such as one of --method triaccel that is longer than "
+                                  "--control-every steps",
                                   path));
   }
   return recorded;

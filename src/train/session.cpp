@@ -297,6 +297,23 @@ Result<void> check_batch(const Preparation& made) {
                   made.config.batch, images));
 }
 
+// Statistics of so few samples that a layer of one pixel loses what they say.
+std::optional<std::string> note_small_ghost(const Config& config, const nn::Model& model) {
+  constexpr int64_t kFew = 4;
+  const bool normalises = std::ranges::any_of(
+      model.nodes, [](const nn::Node& node) { return node.kind == ops::OpKind::kBatchNorm; });
+  const int64_t ghost = *config.ghost_batch;
+  const int64_t samples = ghost > 0 ? ghost : config.batch;
+  if (!normalises || samples >= kFew) return std::nullopt;
+  return fmt::format("batch norm sees {} of --batch {} at a time, too few to learn well; give {}",
+                     samples, config.batch,
+                     config.batch >= kFew
+                         ? fmt::format("--ghost-batch {}, or a --batch with a larger divisor up "
+                                       "to 32",
+                                       config.batch)
+                         : fmt::format("--batch {} or more", kFew));
+}
+
 // What a run that is repeated met and chose.
 struct Repeated {
   CeilingRecord ceilings;  // to live below, instead of the machine's
@@ -322,6 +339,7 @@ Result<TrainOutcome> begin(const ResolvedConfig& resolved, Repeated* repeats,
   }
   TRI_TRY(made.engine->obtain(static_cast<uint64_t>(made.config.seed)));
   TRI_ASSIGN(std::vector<std::string> notes, load_init(made.config, *made.engine));
+  if (const auto note = note_small_ghost(made.config, made.engine->model())) notes.push_back(*note);
   if (repeats != nullptr) {
     if (const auto note = note_other_target(repeats->last)) notes.push_back(*note);
   }

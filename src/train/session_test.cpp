@@ -312,6 +312,24 @@ TEST_F(SessionTest, InitTakesWeightsAndKeepsAnotherHead) {
   EXPECT_THAT(error.message, AllOf(HasSubstr(file), HasSubstr("there"), HasSubstr("here")));
 }
 
+TEST_F(SessionTest, WarnsOfTooFewSamplesForBatchNorm) {
+  const auto said = [this](const std::string& name, const std::string& batch) {
+    run(name, {{"model", "resnet18"},
+               {"width", "0.1"},
+               {"batch", batch},
+               {"max-steps", "1"},
+               {"batch-mode", "elastic"}});
+    std::string text;
+    for (const Json& event : events(name)) {
+      if (event["event"] == "warning") text = event["message"];
+    }
+    return text;
+  };
+  EXPECT_THAT(said("prime", "37"),
+              AllOf(HasSubstr("sees 1 of --batch 37"), HasSubstr("--ghost-batch 37")));
+  EXPECT_EQ(said("even", "36"), "");
+}
+
 TEST_F(SessionTest, EvalRepeatsTheAccuracyOfTheRun) {
   for (const char* precision : {"fp32", "bf16", "adaptive", "fp16", "fp8", "assign:0.5"}) {
     const std::string name = std::string("a_") + precision;

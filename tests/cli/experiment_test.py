@@ -39,8 +39,9 @@ class Folder(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         (self.folder / "rates.toml").write_text(GRID)
 
-    def experiment(self, *arguments, code=0):
-        done = triaccel("experiment", *arguments, cwd=self.folder)
+    def experiment(self, *arguments, code=0, environment=None):
+        done = triaccel("experiment", *arguments, cwd=self.folder,
+                        env={**os.environ, **(environment or {})})
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
@@ -122,6 +123,13 @@ class Grid(Folder):
         self.assertEqual([line["seed"] for line in self.lines("o/rates.jsonl")], [5, 5, 6, 6])
         (self.folder / "other.toml").write_text("lr = 0.1\n")
         self.assertIn("--set", self.experiment("rates.toml", "--config", "other.toml", code=2).stderr)
+
+    def test_options_of_the_environment_do_not(self):
+        self.experiment("rates.toml", "--seeds", "0", "--epochs", "1", "--runs", "r",
+                        environment={"TRIACCEL_MOMENTUM": "0.7", "TRIACCEL_THREADS": "1"})
+        config = (self.folder / "r/rates/runs-plain-lr-0.02-0/config.toml").read_text()
+        self.assertIn("momentum = 0.9 ", config)
+        self.assertIn("threads = 1 ", config)
 
     def test_rows_that_would_share_a_directory_are_refused(self):
         (self.folder / "rates.toml").write_text(GRID + """
