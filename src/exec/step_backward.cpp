@@ -202,6 +202,7 @@ void StepBuilder::add_backward(size_t index) {
 bool StepBuilder::reads_under_factor(size_t scale) const {
   const int x = graph_.ops[scale].inputs[0];
   if (plan_.spec.measures() || !rewrites_grad(x) || tensor(x).depth >= 0) return false;
+  if (graph_.ops[scale].inputs[1] == x) return false;  // x is its own factor
   const size_t first = first_reader_[static_cast<size_t>(x)];
   if (graph_.ops[first].kind != OpKind::kGlobalAvgPool) return false;
   for (size_t op = 0; op < graph_.ops.size(); ++op) {

@@ -31,10 +31,10 @@ size_t whole_pages(size_t bytes) {
 // but a machine out of memory answers it with the OOM killer.
 bool populate(std::byte* data, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
-  while (madvise(data, bytes, MADV_POPULATE_WRITE) != 0) {
-    if (errno == EINVAL) break;
-    if (errno != EINTR && errno != EAGAIN) return false;
-  }
+  do {
+    if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return true;
+    if (errno != EINTR && errno != EAGAIN && errno != EINVAL) return false;
+  } while (errno != EINVAL);
 #endif
   for (size_t at = 0; at < bytes; at += page_bytes()) {
     static_cast<volatile std::byte*>(data)[at] = std::byte{0};
@@ -79,7 +79,7 @@ Result<Arena> Arena::reserve(size_t most_bytes) {
   arena.data_ = static_cast<std::byte*>(data) + before;
   arena.capacity_ = bytes;
   if (before > 0) munmap(data, before);
-  if (before < kHugePage) munmap(arena.data_ + bytes, kHugePage - before);
+  munmap(arena.data_ + bytes, kHugePage - before);
   return arena;
 }
 

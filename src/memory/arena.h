@@ -23,10 +23,11 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // Growing obtains the new pages and populates them with zeros, so that no later write can be
-  // refused; shrinking gives the pages back to the system before it returns. Bytes below the
-  // smaller size keep their values. Rounds up to whole pages. Fails with kDoesNotFit if the system
-  // refuses or bytes > capacity(); the arena is then as before. A cgroup's memory.max is not
-  // refused by the kernel but enforced by killing: compare with probes.h first.
+  // refused; shrinking gives the pages back to the system before it returns (of a huge page
+  // that it cuts, when the system wants them: Note [Huge pages]). Bytes below the smaller size keep
+  // their values. Rounds up to whole pages. Fails with kDoesNotFit if the system refuses or bytes >
+  // capacity(); the arena is then as before. A cgroup's memory.max is not refused by the kernel but
+  // enforced by killing: compare with probes.h first.
   Result<void> resize(size_t bytes);
 
   std::byte* data() { return data_; }

@@ -140,7 +140,7 @@ ScaledCounts encode_counted(const Block& b, Scale scaled) {
           most >= 0 ? most : max_abs(b)};
 }
 
-// Of values inside the range of F. False: some are not, and dst holds nothing yet.
+// Of values inside the range of F. False: some are not, and dst holds nothing of use.
 template <Format F, class Scale>
 bool encode_inside(const Block& b, Scale scaled, float& most) {
   const hn::ScalableTag<float> df;

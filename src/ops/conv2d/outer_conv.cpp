@@ -24,7 +24,7 @@ struct Workspace {
     if (plan.apart) unit = scratch.take(static_cast<int64_t>(plan.unit_floats()));
     const int64_t sum_floats = plan.taps * plan.job_panels * outer_rows() * kPanel;
     sums = scratch.take(sum_floats);
-    delivery = scratch.take(std::max(sum_floats, g.panel_floats()));
+    delivery = scratch.take(plan.delivery_floats());
     row_floats =
         std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out());
     row = scratch.take(plan.products == Products::kBf16 ? 2 * row_floats : row_floats);
@@ -32,7 +32,7 @@ struct Workspace {
   }
   float* unit = nullptr;  // packed, with units apart
   float* sums;            // [tap][in panel of the job][rows][16]
-  float* delivery;        // the same without the padding of the last in panel
+  float* delivery;        // see OuterPlan::delivery_floats()
   float* row;             // one row of an image, or the same row of two
   int64_t row_floats;
   Run* runs;

@@ -109,9 +109,8 @@ size_t OuterPlan::worker_bytes() const {
   const int64_t rows = products == Products::kBf16 ? 2 : 1;
   const int64_t longest_strip = geometry.out.h;
   const int64_t unit = apart ? static_cast<int64_t>(unit_floats()) : 0;
-  return padded_bytes(unit) + padded_bytes(std::max(sums, geometry.panel_floats())) +
-         padded_bytes(sums) + padded_bytes(rows * std::max(input_row, output_row)) +
-         padded_bytes(longest_strip * 3);
+  return padded_bytes(unit) + padded_bytes(delivery_floats()) + padded_bytes(sums) +
+         padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
 }
 
 }  // namespace tri::ops

@@ -62,7 +62,9 @@ struct OuterPlan {
 
   size_t parts() const;  // in which the gradient is delivered
   size_t unit_floats() const;
-  size_t slot_floats() const;   // [job][tap][in panel of the job][rows][16]
+  size_t slot_floats() const;  // [job][tap][in panel of the job][rows][16]
+  // Room for a part of dW without the padding of its sums; an even number of rows has none.
+  int64_t delivery_floats() const { return channels % 2 == 0 ? 0 : geometry.panel_floats(); }
   size_t shared_bytes() const;  // packed chunk; apart: its slots
   size_t worker_bytes() const;
 

@@ -16,9 +16,7 @@ void load(const GradSource& source, const RowRange& range, float* dst, int64_t s
 }
 
 bool plain(const Source& source) { return source.plain() && source.gates == nullptr; }
-bool plain(const GradSource& source) {
-  return source.a == nullptr && source.value.plain() && source.value.gates == nullptr;
-}
+bool plain(const GradSource& source) { return source.plain() && source.value.gates == nullptr; }
 
 const float* in_place(const Stored& stored, Products products) {
   const bool pairs = products == Products::kBf16;

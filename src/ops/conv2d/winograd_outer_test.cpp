@@ -35,8 +35,9 @@ const std::vector<OuterCase> kOuterCases = {
 
 // Note [Error of Winograd backward]. An element of dW is G^T [sum over patches of
 // (B^T d B)(A g A^T)] G, unit by unit. What enters it has passed 2 roundings in each of the two
-// transforms, 1 in its product without FMA, one for every patch of its unit, 4 in G^T . G and one
-// for every unit, and the same expression on absolute values bounds what is rounded.
+// transforms, 1 in its product without FMA, one for every patch of its unit (of all units of its
+// span where they are apart), 4 in G^T . G and one for every unit, and the same expression on
+// absolute values bounds what is rounded.
 constexpr double kSourceAxis[4][4] = {{1, 0, 1, 0}, {0, 1, 1, 0}, {0, 1, 1, 0}, {0, 1, 0, 1}};
 constexpr double kGradientAxis[4][2] = {{1, 0}, {1, 1}, {1, 1}, {0, 1}};
 constexpr double kTapsAxis[3][4] = {{1, .5, .5, 0}, {0, .5, .5, 0}, {0, .5, .5, 1}};
@@ -127,9 +128,11 @@ TEST_P(WinogradOuterTest, stays_within_its_bound_on_every_target) {
     }
   }
   const WinogradOuterPlan plan(g, n, GetParam().ghost);
-  const double steps =
-      (static_cast<double>(plan.unit_patches) + static_cast<double>(plan.units.size()) + 9) *
-      0x1p-24;
+  size_t together = 1;  // units that one sum runs over
+  for (const auto& span : plan.spans) together = std::max(together, span.end - span.begin);
+  const double steps = (static_cast<double>(plan.unit_patches) * static_cast<double>(together) +
+                        static_cast<double>(plan.units.size()) + 9) *
+                       0x1p-24;
   base::ThreadPool pool(2);
   for (const std::string_view target : simd::runnable_targets()) {
     ASSERT_TRUE(simd::force_target(target));

@@ -189,10 +189,7 @@ void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept {
   if (source.value.gates != nullptr) return load_gated_grad_rows(source, range, dst, dst_stride);
   const Source& value = source.value;
-  const bool plain = value.activation == Activation::kNone && source.a == nullptr &&
-                     value.channel_factor == nullptr && value.sample_factor == nullptr &&
-                     source.channel_addend == nullptr;
-  if (plain) return decode_rows(source.grad, range, 0, range.count, dst, dst_stride);
+  if (source.plain()) return decode_rows(source.grad, range, 0, range.count, dst, dst_stride);
   const bool reads_stored = value.activation != Activation::kNone || source.b != nullptr;
   const bool in_place = converts_on_load(source.grad.format) &&
                         (!reads_stored || value.stored.format == source.grad.format);

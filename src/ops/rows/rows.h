@@ -68,6 +68,11 @@ struct GradSource {
   const float* c = nullptr;
   const float* mean = nullptr;
   const float* channel_addend = nullptr;  // (samples, channels), or null: what a pool sends back
+
+  bool plain() const {  // GY as it lies; it has no norm either, which would rest on the value's
+    return a == nullptr && channel_addend == nullptr && value.activation == Activation::kNone &&
+           value.channel_factor == nullptr && value.sample_factor == nullptr;
+  }
 };
 
 struct RowRange;
@@ -115,7 +120,7 @@ struct StoreCounts {
 
 // Where `count` consecutive pixels begin, and the channels wanted of them. The pixels may run into
 // the samples that follow as long as the transform is the same for all: one ghost batch, no
-// factors.
+// factors, no addend.
 struct RowRange {
   int64_t sample;
   int64_t pixel;

@@ -23,9 +23,9 @@ inline const float* in_place(const Source& source) {
   return source.direct() ? static_cast<const float*>(source.stored.data) : nullptr;
 }
 inline const float* in_place(const GradSource& source) {
-  const bool plain = source.value.plain() && source.a == nullptr;
-  return plain && source.grad.format == Format::kF32 ? static_cast<const float*>(source.grad.data)
-                                                     : nullptr;
+  return source.plain() && source.grad.format == Format::kF32
+             ? static_cast<const float*>(source.grad.data)
+             : nullptr;
 }
 inline const Stored& stored_of(const Source& source) { return source.stored; }
 inline const Stored& stored_of(const GradSource& source) { return source.grad; }
