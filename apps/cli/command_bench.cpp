@@ -113,7 +113,10 @@ Command bench_command(CLI::App& program, const SharedOptions& shared) {
   parser->require_subcommand(0, 1);  // the parser's own words for none would not name them
   CLI::App* step = parser->add_subcommand("step", "Whole training steps on made-up data");
   CLI::App* kernels = parser->add_subcommand("kernels", "Kernels against the machine's limits");
-  for (CLI::App* one : {step, kernels}) one->fallthrough();
+  for (CLI::App* one : {step, kernels}) {
+    one->fallthrough();
+    one->footer("--json, --quiet and --threads N: as for every command");
+  }
   const auto flags = std::make_shared<ConfigFlags>(*step, shared, true);
   return {parser, [=, &shared]() -> Result<void> {
             if (step->parsed()) return run_step(*flags, shared);
