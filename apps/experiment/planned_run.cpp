@@ -40,6 +40,16 @@ Config comparable(const PlannedRun& run, Config config) {
   return config;
 }
 
+std::string first_difference(const Config& there, const Config& wanted) {
+  const Json before = Json::parse(to_json(there)), now = Json::parse(to_json(wanted));
+  for (const auto& [key, value] : before.items()) {
+    if (value != now[key]) {
+      return fmt::format("{} is {} there and {} here", key, value.dump(), now[key].dump());
+    }
+  }
+  return "they differ in less than is shown";
+}
+
 Json read_json(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -122,11 +132,12 @@ Result<Progress> progress_of(const PlannedRun& run) {
   TRI_TRY(saved.read_file(config));
   TRI_ASSIGN(const ResolvedConfig before, saved.resolve());
   TRI_ASSIGN(const ResolvedConfig wanted, resolve(run.settings));
-  if (comparable(run, before.config) != comparable(run, wanted.config)) {
+  const Config there = comparable(run, before.config), here = comparable(run, wanted.config);
+  if (there != here) {
     return unexpected(ErrorCode::kInvalid,
-                      fmt::format("'{}' is a run with other options; give another --runs, or "
+                      fmt::format("'{}' is a run with other options ({}); give another --runs, or "
                                   "remove it",
-                                  run.directory));
+                                  run.directory, first_difference(there, here)));
   }
   const std::string status = read_json(run.directory + "/summary.json").value("status", "");
   if (status == "done" || status == "diverged") return Progress::kDone;

@@ -112,10 +112,14 @@ class Grid(Folder):
         self.assertEqual((training["epochs"], training["train_count"]), (1, 64))
         self.assertEqual(training["settings"]["momentum"], "0.8")
         # Another length, ceiling or rate is another table, not a mixture.
-        for other in [["--epochs", "2"], ["--epochs", "1", "--set", "memory=600MiB"]]:
+        for other, seen in [(["--epochs", "2", "--subset", "64", "--set", "momentum=0.8"],
+                             "epochs is 1 there and 2 here"),
+                            (["--epochs", "1", "--subset", "64", "--set", "memory=600MiB"],
+                             "memory is")]:
             refused = self.experiment("rates.toml", "--seeds", "5", *other, "--runs", "r", "--out",
                                       "o", code=2)
             self.assertIn("other options", refused.stderr)
+            self.assertIn(seen, refused.stderr)
         self.experiment("rates.toml", "--seed", "6", "--epochs", "1", "--subset", "64", "--set",
                         "momentum=0.7", "--runs", "s", "--out", "o")
         table = (self.folder / "o/rates.md").read_text()
