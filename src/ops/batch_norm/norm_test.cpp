@@ -280,6 +280,31 @@ TEST_P(Norm, rewritten_gradients_give_the_same_bits) {
   }
 }
 
+// Squeeze-excite: applied on load, or to the gradient beforehand.
+TEST_P(Norm, gradients_under_a_factor_with_an_addend_give_the_same_bits) {
+  base::ThreadPool pool(2);
+  for (const NormCase& c : kNormCases) {
+    const std::vector<float> factor = draws(8, c.samples * c.channels, 1, 1),
+                             addend = draws(9, c.samples * c.channels, 0, 1);
+    Trial before(c), on_load(c);
+    for (size_t i = 0; i < before.gy.size(); ++i) {
+      const auto row = static_cast<int64_t>(i) / c.channels,
+                 channel = static_cast<int64_t>(i) % c.channels;
+      const auto at = static_cast<size_t>(row / c.pixels * c.channels + channel);
+      before.gy[i] = before.gy[i] * factor[at] + addend[at];
+    }
+    on_load.grad.value.channel_factor = factor.data();
+    on_load.grad.channel_addend = addend.data();
+    for (Trial* t : {&before, &on_load}) {
+      t->grad.value.activation = Activation::kSilu;
+      t->forward(pool);
+      t->backward(pool, true);
+    }
+    EXPECT_EQ(before.gy, on_load.gy);
+    EXPECT_EQ(before.grads, on_load.grads);
+  }
+}
+
 TEST_P(Norm, same_bits_for_any_number_of_threads) {
   for (const NormCase& c : kNormCases) {
     std::vector<std::vector<float>> first;
