@@ -43,6 +43,7 @@ Price Deliberation::price(const StepShape& shape, uint64_t limit) const {
 
 ElasticSettings Deliberation::elastic() const {
   ElasticSettings now = settings().elastic;
+  now.asked = settings().first_batch;
   if (state_.ghost < settings().ghost) now.unit = now.least = state_.ghost;
   return now;
 }

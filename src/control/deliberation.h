@@ -37,7 +37,7 @@ class Deliberation {
   const AdaptiveSettings& adaptive() const { return settings().adaptive; }
   bool has_levels() const { return !state_.layers.empty(); }
   Level should(const AdaptiveLayer& layer) const;
-  ElasticSettings elastic() const;  // with the ghost batch as it is now
+  ElasticSettings elastic() const;  // with the ghost batch of now, and what was asked for
   Price price(const StepShape& shape, uint64_t limit) const;
   uint64_t planned(const StepShape& shape) const { return price(shape, ceiling()).bytes; }
   bool fits() const { return planned(state_) <= ceiling(); }

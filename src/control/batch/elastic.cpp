@@ -59,13 +59,19 @@ BatchMove elastic_move(const ElasticSettings& settings, int64_t batch, int64_t& 
             pressed ? use_text(use, "above", settings.rho_high)
                     : "a larger one fits only recomputed or in 8 bits"};
   }
-  if (resting || use.used_bytes >= share_of(settings.rho_low, use.ceiling_bytes)) return stay;
-  if (settings.noise_scale && use.noise_scale && *use.noise_scale < static_cast<double>(batch)) {
-    return stay;
-  }
-  const int64_t larger = std::min(settings.most, batch + settings.delta_up);
-  if (larger <= batch || plan(larger) > share_of(settings.rho_high, use.ceiling_bytes)) return stay;
-  return {larger, use_text(use, "below", settings.rho_low)};
+  const int64_t bound = batch < settings.asked ? settings.asked : settings.most;
+  const int64_t larger = std::min(bound, batch + settings.delta_up);
+  if (resting || larger <= batch) return stay;
+  const bool returns = larger <= settings.asked;
+  const bool idle = use.used_bytes < share_of(settings.rho_low, use.ceiling_bytes);
+  const bool worthless = settings.noise_scale && use.noise_scale.has_value() &&
+                         *use.noise_scale < static_cast<double>(batch);
+  if (!returns && (!idle || worthless)) return stay;
+  const uint64_t bytes = plan(larger);
+  if (bytes > share_of(settings.rho_high, use.ceiling_bytes)) return stay;
+  if (idle) return {larger, use_text(use, "below", settings.rho_low)};
+  return {larger, fmt::format("it needs {}, within {:.0f} % of {} again", base::format_bytes(bytes),
+                              100 * settings.rho_high, base::format_bytes(use.ceiling_bytes))};
 }
 
 }  // namespace tri::control

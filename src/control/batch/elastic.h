@@ -11,6 +11,7 @@ namespace tri::control {
 struct ElasticSettings {
   int64_t unit = 1;  // the ghost batch: all sizes are multiples
   int64_t least = 1, most = 1;
+  int64_t asked = 0;  // what memory took from this comes back, see elastic_move()
   int64_t delta_up = 1, delta_down = 1;
   double rho_low = 0.7, rho_high = 0.9;
   bool noise_scale = true;   // no growth beyond the gradient noise scale, which buys nothing
@@ -31,7 +32,9 @@ struct BatchMove {
 };
 
 // At most one move. `rest`: windows left until the batch may grow; counted down here.
-// A batch that was rescued shrinks, step by step, until it needs no rescue.
+// A batch that was rescued shrinks, step by step, until it needs no rescue. Below `asked` it comes
+// back wherever the plan allows, as all rungs do; above, it grows where memory is idle and a larger
+// batch buys something.
 // ENSURES: a batch that grew is planned within rho_high of the ceiling; one that shrank is planned
 // within the ceiling or is the least.
 BatchMove elastic_move(const ElasticSettings& settings, int64_t batch, int64_t& rest,

@@ -59,6 +59,24 @@ TEST(Elastic, DoesNotGrowBeyondTheNoiseScale) {
   EXPECT_EQ(move(96, rest, 100000, 97).batch, 128);
 }
 
+// What memory took comes back between the marks too, whatever the noise scale; no further.
+TEST(Elastic, ReturnsToWhatWasAskedForWithinRhoHigh) {
+  ElasticSettings settings = kSettings;
+  settings.asked = 120;
+  int64_t rest = 1;
+  const auto next = [&](int64_t batch, uint64_t ceiling) {
+    return elastic_move(settings, batch, rest, {bytes_of(batch), ceiling, 10}, bytes_of);
+  };
+  EXPECT_EQ(next(64, 2200).batch, 64);  // it rests
+  // 1640 of 2200 are 75 %, with 96 images 1960: 89 %.
+  const BatchMove back = next(64, 2200);
+  EXPECT_EQ(back.batch, 96);
+  EXPECT_EQ(back.reason, "it needs 1.9 KiB, within 90 % of 2.1 KiB again");
+  EXPECT_EQ(next(64, 2150).batch, 64);   // 1960 would be 91 %
+  EXPECT_EQ(next(96, 2500).batch, 120);  // to what was asked for, not beyond it
+  EXPECT_EQ(next(120, 2500).batch, 120);
+}
+
 TEST(Elastic, LargestFittingIsTheLargest) {
   for (uint64_t limit = 1300; limit < 4000; limit += 7) {
     const auto found = largest_fitting(kSettings, 256, limit, bytes_of);
