@@ -59,8 +59,16 @@ def images(folder, count, number=0):
     return {"x": ((x - mean) / deviation).astype(np.float32), "y": records[:, 0].astype(np.int64)}
 
 
+def torch_model(name):
+    model = getattr(torchvision.models, name.removesuffix("-cifar"))(num_classes=10)
+    if name == "resnet18-cifar":
+        model.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+        model.maxpool = torch.nn.Identity()
+    return model
+
+
 def torch_gradients(name, weights, batch, dtype):
-    model = getattr(torchvision.models, name)(num_classes=10)
+    model = torch_model(name)
     state = {key: torch.tensor(weights[key]) if key in weights else value
              for key, value in model.state_dict().items()}
     model.load_state_dict(state)

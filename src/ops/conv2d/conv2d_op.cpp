@@ -16,10 +16,8 @@ namespace {
 using DensePlan = std::variant<GatherPlan, WinogradPlan>;
 using WeightsPlan = std::variant<OuterPlan, WinogradOuterPlan>;
 
-// Pairs multiply twice as fast as fp32, which is more than Winograd saves.
 KernelChoice dense_choice(const ConvGeometry& geometry, Products products) {
-  if (products == Products::kBf16) return {};
-  if (suits_winograd(geometry)) return {Kernel::kWinograd, Kernel::kDirect};
+  if (suits_winograd(geometry, products)) return {Kernel::kWinograd, Kernel::kDirect};
   if (can_winograd(geometry)) return {Kernel::kDirect, Kernel::kWinograd};
   return {};
 }
@@ -37,15 +35,15 @@ KernelChoice backward_choice(const ConvGeometry& geometry, Products products) {
 
 DensePlan dense_plan(const ConvGeometry& geometry, Direction direction, int64_t samples,
                      Kernel kernel, Products products) {
-  if (kernel == Kernel::kWinograd) return WinogradPlan(geometry, direction, samples);
+  if (kernel == Kernel::kWinograd) return WinogradPlan(geometry, direction, samples, products);
   return GatherPlan(geometry, direction, samples, products);
 }
 
 WeightsPlan weights_plan(const ConvGeometry& geometry, const OperationSpec& spec,
                          Products products) {
   const Kernel kernel = backward_choice(geometry, products).of(spec.kernels.backward);
-  if (kernel == Kernel::kWinograd && can_winograd_weights(geometry))
-    return WinogradOuterPlan(geometry, spec.samples, spec.ghost);
+  if (kernel == Kernel::kWinograd && can_winograd_weights(geometry, products))
+    return WinogradOuterPlan(geometry, spec.samples, spec.ghost, products);
   return OuterPlan(geometry, spec.samples, spec.ghost, products,
                    products == Products::kBf16 && kernel == Kernel::kJoined);
 }

@@ -28,9 +28,10 @@ constexpr Case kCases[] = {
     {"512x512@1", 512, 512, 1, 3, 1, 96},     {"64x64@32", 64, 64, 32, 3, 1, 24},
     {"128x128@16", 128, 128, 16, 3, 1, 48},   {"256x256@8", 256, 256, 8, 3, 1, 96},
     {"32x32@16", 32, 32, 16, 3, 1, 96},       {"256x256@14", 256, 256, 14, 3, 1, 16},
-    {"512x512@4", 512, 512, 4, 3, 1, 96},     {"stem3x64@32/2k7", 3, 64, 32, 7, 2, 96},
-    {"16x96@16k1", 16, 96, 16, 1, 1, 96},     {"96x24@8k1", 96, 24, 8, 1, 1, 96},
-    {"320x1280@1k1", 320, 1280, 1, 1, 1, 96}, {"3x32@112k3/2", 3, 32, 112, 3, 2, 16},
+    {"512x512@4", 512, 512, 4, 3, 1, 96},     {"32x32@32", 32, 32, 32, 3, 1, 48},
+    {"stem3x64@32/2k7", 3, 64, 32, 7, 2, 96}, {"16x96@16k1", 16, 96, 16, 1, 1, 96},
+    {"96x24@8k1", 96, 24, 8, 1, 1, 96},       {"320x1280@1k1", 320, 1280, 1, 1, 1, 96},
+    {"3x32@112k3/2", 3, 32, 112, 3, 2, 16},
 };
 
 size_t threads() {
@@ -153,13 +154,19 @@ const int kRegistered = [] {
     };
     add("forward", forward<GatherPlan>);
     add("backward_data", backward_data<GatherPlan>);
-    if (suits_winograd(Setup(c).g)) {
+    if (can_winograd(Setup(c).g)) {
       add("forward_winograd", forward<WinogradPlan>);
       add("backward_data_winograd", backward_data<WinogradPlan>);
       add("backward_weights_winograd", backward_weights<WinogradOuterPlan>);
     }
     add("backward_weights", backward_weights<OuterPlan>);
     if (!simd::multiplies_bf16()) continue;
+    if (can_winograd(Setup(c).g)) {
+      add("forward_winograd_bf16", forward<WinogradPlan, Products::kBf16>);
+      add("backward_data_winograd_bf16", backward_data<WinogradPlan, Products::kBf16>);
+      if (can_winograd_weights(Setup(c).g, Products::kBf16))
+        add("backward_weights_winograd_bf16", backward_weights<WinogradOuterPlan, Products::kBf16>);
+    }
     add("forward_bf16", forward<GatherPlan, Products::kBf16>);
     add("backward_data_bf16", backward_data<GatherPlan, Products::kBf16>);
     add("backward_weights_bf16", backward_weights<OuterPlan, Products::kBf16>);

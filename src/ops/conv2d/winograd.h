@@ -1,11 +1,13 @@
 #pragma once
 // Room: ops. Dense 3x3 convolution of stride 1, forward and backward to the data, by Winograd's
-// F(2x2, 3x3): 16 products instead of 36 for every four results. fp32 throughout; winograd_test.cpp
-// derives and checks how far it may lie from the sum over taps.
+// F(2x2, 3x3): 16 products instead of 36 for every four results. Transforms and sums are fp32; what
+// is multiplied may be rounded to bf16. winograd_test.cpp derives and checks how far either may lie
+// from the sum over taps.
 //
 // Note [Choice of Winograd]. By the shape alone, so that every batch, micro-batch and run has the
-// same bits: maps below 8 x 8 lose their gain to half-used tiles and to the 16 / 9 larger weights,
-// few channels lose it to the transforms. Transforming the weights costs what the products of one
+// same bits: small maps lose their gain to half-used tiles and to the 16 / 9 larger weights, few
+// channels lose it to the transforms, and where pairs halve the time of the products the transforms
+// weigh twice as much. Transforming the weights costs what the products of one
 // to five images of 8 x 8 cost, so that very small batches gain less (docs/performance.md). The
 // rule leaves the batch out all the same: a micro-batch, a smaller batch of the same run and an
 // evaluation must have the bits of the whole. Where that costs time, --tune measures.
@@ -15,31 +17,39 @@
 #include "base/thread_pool.h"
 #include "ops/conv2d/conv_geometry.h"
 #include "ops/conv2d/gather_plan.h"
+#include "ops/conv2d/pair_kernel.h"
 #include "ops/rows/rows.h"
 #include "ops/rows/weights.h"
 
 namespace tri::ops {
 
 bool can_winograd(const ConvGeometry& geometry);
-bool suits_winograd(const ConvGeometry& geometry);  // and is likely to gain by it
+// And is likely to gain by it.
+bool suits_winograd(const ConvGeometry& geometry, Products products = Products::kF32);
 
 struct WinogradPlan {
   // REQUIRES: can_winograd(geometry).
-  WinogradPlan(const ConvGeometry& geometry, Direction direction, int64_t samples);
+  WinogradPlan(const ConvGeometry& geometry, Direction direction, int64_t samples,
+               Products products = Products::kF32);
 
   ConvGeometry geometry;
   Direction direction;
   int64_t samples;
+  Products products;
   Shape src, dst;
+  int64_t src_units;             // of a pixel
   int64_t padding_h, padding_w;  // of src
   int64_t panels;                // of 16 channels of dst
   int64_t patches_h, patches_w;  // tiles of 2 x 2 results: "patch" here, "tile" is the pool's
+  // Whose weights are transformed together. The sources are transformed anew for the next ones.
+  int64_t weight_panels;
   // A tile: so many samples, lines of patches and panels.
   int64_t tile_samples, tile_lines, tile_panels;
 
-  size_t tiles() const;
+  size_t tiles(int64_t of_panels) const;
   int64_t tile_patches() const { return tile_samples * tile_lines * patches_w; }
-  size_t shared_bytes() const;  // transformed weights, [panel][frequency][src channel][16]
+  int64_t panels_at_once() const { return products == Products::kBf16 ? 2 : 1; }
+  size_t shared_bytes() const;  // weights, [panel][frequency][src unit][16]
   size_t worker_bytes() const;
   size_t scratch_bytes(size_t threads) const { return shared_bytes() + threads * worker_bytes(); }
 };

@@ -16,12 +16,19 @@ void winograd_weights(const float* panel, int64_t floats, float* dst) noexcept;
 void winograd_source(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
                      int64_t stride) noexcept;
 
-// Sixteen channels of a line of tiles: sums[frequency * stride + tile * 16 + c] become the results
-// of `rows` (1 or 2) lines of `width` pixels, 2 * tiles - 1 <= width <= 2 * tiles; strides in
-// floats. `bias` is (16) or null.
+// The same rounded to bf16, as pairs of channels (Note [Units] in pair_kernel.h): rows of weights
+// [channel][16] become half as many, dst[frequency][pair][16]; sources go to
+// dst[frequency * stride + tile * pairs + pair]. A channel without a neighbour has zeros beside it.
+void winograd_weight_pairs(const float* panel, int64_t channels, float* dst) noexcept;
+void winograd_source_pairs(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                           float* dst, int64_t stride) noexcept;
+
+// Sixteen channels of a line of tiles: sums[frequency * stride + i * tile + c] of tile i become the
+// results of `rows` (1 or 2) lines of `width` pixels, 2 * tiles - 1 <= width <= 2 * tiles; strides
+// in floats. `bias` is (16) or null.
 struct WinogradResult {
   const float* sums;
-  int64_t stride;
+  int64_t stride, tile;
   const float* bias;
   float* dst;
   int64_t line, pixel;

@@ -19,22 +19,22 @@ using base::ceil_div;
 // Packed at a time: small beside the activations, large beside the cost of two barriers.
 constexpr int64_t kUnitBytes = 2 << 20;
 // So that a unit's taps cost little beside its sums, and its panels of g stay in L1.
-constexpr int64_t kLeastPatches = 32, kMostPatches = 256;
+constexpr int64_t kLeastLength = 32, kMostLength = 256;
 // Units apart: all sums of dW and a unit's operands share L2, slots cost little beside the operands
 // of a span, and a chunk of them is no larger than a packed unit is otherwise.
 constexpr int64_t kApartSums = 320 << 10, kApartUnitBytes = 512 << 10, kApartSpan = 8;
 // Lines of patches packed together: their rows are loaded once, but for two.
 constexpr int64_t kShareLines = 4;
-// Enough for uneven cores.
-constexpr int64_t kWantedJobs = 32;
+// Enough for uneven cores: frequencies are cut into so many parts, taps into so many jobs.
+constexpr int64_t kFrequencyParts = 2, kWantedJobs = 32;
 
-// Packed x of a unit: [frequency][in panel][patch][rows of the tile]; packed g:
-// [frequency][out panel][patch][16]. All in floats.
+// Packed x of a unit: [frequency][in panel][patch or pair][rows of the tile]; packed g:
+// [frequency][out panel][patch or pair][16]. All in units (Note [Units] in pair_kernel.h).
 struct Layout {
   explicit Layout(const WinogradOuterPlan& p)
-      : x_panel(p.unit_patches * outer_rows() + kSkew),
+      : x_panel(p.unit_length * outer_rows() + kSkew),
         x_frequency(p.in_panels * x_panel + kSkew),
-        g_panel(p.unit_patches * kPanel + kSkew),
+        g_panel(p.unit_length * kPanel + kSkew),
         g_frequency(p.out_panels * g_panel + kSkew),
         g_begin(kFrequencies * x_frequency),
         size(g_begin + kFrequencies * g_frequency) {}
@@ -47,13 +47,13 @@ struct Sizes {
       : columns(2 * p.patches_w + 2),
         block((2 * p.share_lines + 2) * columns * std::max(p.geometry.in.c, p.geometry.out.c)),
         line(kFrequencies * (p.patches_w * std::max(p.geometry.in.c, p.geometry.out.c) + kSkew)),
-        sums(kFrequencies * p.job_panels * outer_rows() * kPanel),
         taps(p.geometry.taps() * p.job_panels * outer_rows() * kPanel),
-        unit(p.apart ? Layout(p).size : 0) {
-    if (p.apart) sums *= static_cast<int64_t>(outer_jobs(p));
-  }
+        unit(p.apart ? Layout(p).size : 0),
+        frequency_sums(p.in_panels * p.out_panels * outer_rows() * kPanel),
+        sums(p.apart ? kFrequencies * frequency_sums : 0) {}
   int64_t columns;
-  int64_t block, line, sums, taps, unit;
+  int64_t block, line, taps, unit;
+  int64_t frequency_sums, sums;  // of one frequency; of all, with units apart
 };
 
 struct Workspace {
@@ -61,21 +61,21 @@ struct Workspace {
     ScratchFloats scratch(memory);
     block = scratch.take(size.block);
     line = scratch.take(size.line);
-    sums = scratch.take(size.sums);
     taps = scratch.take(size.taps);
+    sums = scratch.take(size.sums);
     unit = scratch.take(size.unit);
   }
   float* block;  // [row][column][channel] of one tensor, zeros where it has none
   float* line;   // [frequency][patch of a line][channel]
-  float* sums;   // [frequency][in panel of the job][rows][16]; apart: of all jobs
   float* taps;   // [tap][in panel of the job][rows][16]
+  float* sums;   // [frequency][out panel][in panel][rows][16], with units apart
   float* unit;   // packed, with units apart
 };
 
 // Some lines of patches of one sample of a unit.
 struct Share {
   int64_t sample, line, lines;
-  int64_t patch;  // the first one's number in the unit
+  int64_t begin;  // where it starts in the unit's packed panels
 };
 
 Share share_of(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& u, size_t index) {
@@ -83,15 +83,26 @@ Share share_of(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& u, siz
   const int64_t n = static_cast<int64_t>(index) / each;
   const int64_t first = static_cast<int64_t>(index) % each * p.share_lines;
   return {u.sample + n, u.line + first, std::min(p.share_lines, u.lines - first),
-          (n * u.lines + first) * p.patches_w};
+          (n * u.lines + first) * p.line_units};
 }
 
-// From work.line into panels of `width` channels.
+// From work.line into panels of `width` channels. (Transforms that write the panels themselves are
+// slower: 16 frequencies of many panels are more streams than the caches follow.)
 void pack_line(const WinogradOuterPlan& p, const Workspace& work, int64_t channels, int64_t width,
                float* to, int64_t panel, int64_t frequency) {
-  for (int64_t f = 0; f < kFrequencies; ++f)
-    pack_rows(work.line + f * (p.patches_w * channels + kSkew), p.patches_w, channels, channels,
-              width, to + f * frequency, width, panel);
+  const float* line = work.line;
+  for (int64_t f = 0; f < kFrequencies; ++f, to += frequency) {
+    if (p.products == Products::kF32) {
+      pack_rows(line, p.patches_w, channels, channels, width, to, width, panel);
+    } else {
+      const int64_t pairs = p.patches_w / 2;
+      pack_pairs(line, line + channels, pairs, 2 * channels, channels, width, to, width, panel);
+      if (pairs < p.line_units)
+        pack_pairs(line + 2 * pairs * channels, nullptr, 1, channels, channels, width,
+                   to + pairs * width, width, panel);
+    }
+    line += p.patches_w * channels + kSkew;
+  }
 }
 
 void pack_input(const WinogradOuterPlan& p, const Share& s, const Source& x, const Layout& at,
@@ -104,7 +115,7 @@ void pack_input(const WinogradOuterPlan& p, const Share& s, const Source& x, con
   for (int64_t i = 0; i < s.lines; ++i) {
     winograd_source(work.block + 2 * i * row, row, c, p.patches_w, work.line,
                     p.patches_w * c + kSkew);
-    pack_line(p, work, c, outer_rows(), packed + (s.patch + i * p.patches_w) * outer_rows(),
+    pack_line(p, work, c, outer_rows(), packed + (s.begin + i * p.line_units) * outer_rows(),
               at.x_panel, at.x_frequency);
   }
 }
@@ -118,61 +129,73 @@ void pack_gradient(const WinogradOuterPlan& p, const Share& s, const GradSource&
   for (int64_t i = 0; i < s.lines; ++i) {
     winograd_gradient(work.block + 2 * i * row, row, c, p.patches_w, work.line,
                       p.patches_w * c + kSkew);
-    pack_line(p, work, c, kPanel, packed + at.g_begin + (s.patch + i * p.patches_w) * kPanel,
+    pack_line(p, work, c, kPanel, packed + at.g_begin + (s.begin + i * p.line_units) * kPanel,
               at.g_panel, at.g_frequency);
   }
 }
 
-// Adds a unit's products to the sums of one job, [frequency][in panel][rows][16].
-void multiply(const OuterJob& job, const Layout& at, const float* packed, int64_t patches,
-              float* sums) {
-  const Run all{0, 0, static_cast<int32_t>(patches)};
-  for (int64_t f = 0; f < kFrequencies; ++f) {
-    const float* x = packed + f * at.x_frequency + job.first_panel * at.x_panel;
-    const float* g = packed + at.g_begin + f * at.g_frequency + job.out_panel * at.g_panel;
-    outer_tile({x, at.x_panel, job.panels}, g, &all, 1, sums + f * job.tap_floats());
-  }
+// Adds a unit's products of one frequency to its sums, [out panel][in panel][rows][16], for out
+// panels [begin, end).
+void multiply(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& unit, const Layout& at,
+              const float* packed, int64_t frequency, int64_t begin, int64_t end, float* sums) {
+  const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
+  const Run all{0, 0, static_cast<int32_t>(unit.samples * unit.lines * p.line_units)};
+  const float* x = packed + frequency * at.x_frequency;
+  const float* g = packed + at.g_begin + frequency * at.g_frequency;
+  for (int64_t out = begin; out < end; ++out)
+    tile({x, at.x_panel, p.in_panels}, g + out * at.g_panel, &all, 1,
+         sums + out * p.in_panels * outer_rows() * kPanel);
 }
 
 }  // namespace
 
-bool can_winograd_weights(const ConvGeometry& g) {
-  return can_winograd(g) && g.in.c % 2 == 0;  // so that taps can be handed over one by one
+bool can_winograd_weights(const ConvGeometry& g, Products products) {
+  if (!can_winograd(g) || g.in.c % 2 != 0) return false;  // taps are handed over one by one
+  // Where forward and backward-data gain by many channels alone, dW would lose.
+  constexpr int64_t kLeastPairedMap = 8;
+  return products == Products::kF32 || std::min(g.out.h, g.out.w) >= kLeastPairedMap;
 }
 
-WinogradOuterPlan::WinogradOuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost)
+WinogradOuterPlan::WinogradOuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost,
+                                     Products multiplied)
     : geometry(g),
       samples(n),
+      products(multiplied),
       patches_h(ceil_div(g.out.h, 2)),
       patches_w(ceil_div(g.out.w, 2)),
+      line_units(ops::units(products, patches_w)),
       channels(g.in.c),
       in_panels(ceil_div(g.in.c, outer_rows())),
       out_panels(g.panels()),
       job_panels(panels_of_job(in_panels, out_panels, kWantedJobs)) {
-  TRI_CHECK(can_winograd_weights(g), "in = {}, out = {}", g.in.text(), g.out.text());
+  TRI_CHECK(can_winograd_weights(g, products), "in = {}, out = {}", g.in.text(), g.out.text());
   if (ghost == 0) ghost = n;
-  const int64_t patch_bytes =
+  ghosts = ceil_div(n, ghost);
+  const int64_t bytes_each =
       kFrequencies * (in_panels * outer_rows() + out_panels * kPanel) * int64_t{sizeof(float)};
   const int64_t rows = in_panels * outer_rows(), width = out_panels * kPanel;
   apart = kFrequencies * rows * width * int64_t{sizeof(float)} <= kApartSums;
   const int64_t wanted =
-      std::clamp((apart ? kApartUnitBytes : kUnitBytes) / patch_bytes, kLeastPatches, kMostPatches);
-  const int64_t strips = ceil_div(patches_h, std::clamp<int64_t>(wanted / patches_w, 1, patches_h));
+      std::clamp((apart ? kApartUnitBytes : kUnitBytes) / bytes_each, kLeastLength, kMostLength);
+  const int64_t strips =
+      ceil_div(patches_h, std::clamp<int64_t>(wanted / line_units, 1, patches_h));
   const int64_t lines = ceil_div(patches_h, strips);
   const int64_t together =
-      strips > 1 ? 1 : std::clamp<int64_t>(wanted / (patches_h * patches_w), 1, ghost);
-  unit_patches = together * lines * patches_w;
+      strips > 1 ? 1 : std::clamp<int64_t>(wanted / (patches_h * line_units), 1, ghost);
+  unit_length = together * lines * line_units;
   share_lines = std::min(kShareLines, lines);
   const auto slot_bytes = static_cast<int64_t>(slot_floats() * sizeof(float));
   const auto span_units =
-      static_cast<size_t>(ceil_div(kApartSpan * slot_bytes, unit_patches * patch_bytes));
+      static_cast<size_t>(ceil_div(kApartSpan * slot_bytes, unit_length * bytes_each));
   chunk_spans = static_cast<size_t>(std::max<int64_t>(1, kUnitBytes / slot_bytes));
   for (int64_t first = 0; first < n; first += ghost) {
     const int64_t end = std::min(n, first + ghost);
     const size_t before = units.size();
     for (int64_t s = first; s < end; s += together)
       for (int64_t line = 0; line < patches_h; line += lines)
-        units.push_back({s, std::min(together, end - s), line, std::min(lines, patches_h - line)});
+        units.push_back({s, std::min(together, end - s), line, std::min(lines, patches_h - line),
+                         false, false});
+    units[before].begins = units.back().ends = true;
     for (size_t unit = before; apart && unit < units.size(); unit += span_units)
       spans.push_back({unit, std::min(units.size(), unit + span_units)});
   }
@@ -189,14 +212,15 @@ size_t WinogradOuterPlan::slot_floats() const {
 }
 
 size_t WinogradOuterPlan::shared_bytes() const {
-  return padded_bytes(apart ? static_cast<int64_t>(chunk_spans * slot_floats())
-                            : Layout(*this).size);
+  if (apart) return padded_bytes(static_cast<int64_t>(chunk_spans * slot_floats()));
+  return padded_bytes(Layout(*this).size) +
+         padded_bytes(kFrequencies * Sizes(*this).frequency_sums);
 }
 
 size_t WinogradOuterPlan::worker_bytes() const {
   const Sizes size(*this);
-  return padded_bytes(size.block) + padded_bytes(size.line) + padded_bytes(size.sums) +
-         padded_bytes(size.taps) + padded_bytes(size.unit);
+  return padded_bytes(size.block) + padded_bytes(size.line) + padded_bytes(size.taps) +
+         padded_bytes(size.sums) + padded_bytes(size.unit);
 }
 
 namespace {
@@ -226,9 +250,6 @@ struct Call {
     else
       pack_gradient(p, share_of(p, unit, index - half), d, at, size, work, packed);
   }
-  int64_t patches(const WinogradOuterPlan::Unit& unit) const {
-    return unit.samples * unit.lines * p.patches_w;
-  }
   int64_t stored_tap() const { return p.channels * kPanel; }
 
   const WinogradOuterPlan& p;
@@ -241,24 +262,28 @@ struct Call {
   size_t worker_bytes;
 };
 
+// What the sums of a job become, added to `before` where there is something.
+void make_taps(const Call& c, const OuterJob& job, const float* sums, const float* before,
+               float* to, int64_t to_stride) {
+  winograd_taps({sums + (job.out_panel * c.p.in_panels + job.first_panel) * outer_rows() * kPanel,
+                 c.size.frequency_sums, before, c.stored_tap(), to, to_stride, job.rows * kPanel});
+}
+
 // The taps of a span, to its slot.
 void sum_span(const Call& c, const WinogradOuterPlan::Span& span, const Workspace& work,
               float* slot) {
   std::fill_n(work.sums, c.size.sums, 0.0f);
-  const size_t jobs = outer_jobs(c.p);
-  const int64_t job_sums = c.size.sums / static_cast<int64_t>(jobs);
   for (size_t u = span.begin; u < span.end; ++u) {
     const WinogradOuterPlan::Unit& unit = c.p.units[u];
     for (size_t i = 0; i < 2 * c.shares(unit); ++i) c.pack(unit, i, work, work.unit);
-    for (size_t job = 0; job < jobs; ++job)
-      multiply(OuterJob(c.p, job, 0), c.at, work.unit, c.patches(unit),
-               work.sums + static_cast<int64_t>(job) * job_sums);
+    for (int64_t f = 0; f < kFrequencies; ++f)
+      multiply(c.p, unit, c.at, work.unit, f, 0, c.p.out_panels,
+               work.sums + f * c.size.frequency_sums);
   }
-  for (size_t index = 0; index < jobs; ++index) {
+  for (size_t index = 0; index < outer_jobs(c.p); ++index) {
     const OuterJob job(c.p, index, 0);
-    const auto number = static_cast<int64_t>(index);
-    winograd_taps({work.sums + number * job_sums, job.tap_floats(), nullptr, 0,
-                   slot + number * c.size.taps, job.tap_floats(), job.rows * kPanel});
+    make_taps(c, job, work.sums, nullptr, slot + static_cast<int64_t>(index) * c.size.taps,
+              job.tap_floats());
   }
 }
 
@@ -302,23 +327,33 @@ void conv_backward_weights(const WinogradOuterPlan& p, const Source& x, const Gr
                            std::byte* scratch, base::ThreadPool& pool) noexcept {
   const Call c(p, x, d, scratch);
   if (p.apart) return backward_apart(c, initial, partial, consumer, pool);
-  for (size_t i = 0; i < p.units.size(); ++i) {
-    const WinogradOuterPlan::Unit& unit = p.units[i];
+  auto* const sums = reinterpret_cast<float*>(scratch + padded_bytes(c.at.size));
+  const int64_t part_panels = ceil_div(p.out_panels, kFrequencyParts);
+  const int64_t panel_sums = p.in_panels * outer_rows() * kPanel;
+  const float* before = initial;
+  for (const WinogradOuterPlan::Unit& unit : p.units) {
     pool.run(2 * c.shares(unit), [&](size_t index, size_t worker) {
       c.pack(unit, index, c.workspace(worker), c.shared);
     });
-    const float* before = i == 0 ? initial : partial;
-    const bool last = i + 1 == p.units.size();
-    pool.run(outer_jobs(p), [&](size_t index, size_t worker) {
-      const Workspace work = c.workspace(worker);
-      const OuterJob job(p, index, 0);
-      std::fill_n(work.sums, kFrequencies * job.tap_floats(), 0.0f);
-      multiply(job, c.at, c.shared, c.patches(unit), work.sums);
-      winograd_taps({work.sums, job.tap_floats(), before == nullptr ? nullptr : before + job.begin,
-                     c.stored_tap(), last ? work.taps : partial + job.begin,
-                     last ? job.tap_floats() : c.stored_tap(), job.rows * kPanel});
-      if (last) deliver_taps(job, index, p.geometry.taps(), p.channels, work.taps, consumer);
+    pool.run(static_cast<size_t>(kFrequencies * kFrequencyParts), [&](size_t index, size_t) {
+      const int64_t f = static_cast<int64_t>(index) / kFrequencyParts;
+      const int64_t begin = static_cast<int64_t>(index) % kFrequencyParts * part_panels;
+      const int64_t end = std::min(p.out_panels, begin + part_panels);
+      if (begin >= end) return;
+      float* const of_one = sums + f * c.size.frequency_sums;
+      if (unit.begins) std::fill_n(of_one + begin * panel_sums, (end - begin) * panel_sums, 0.0f);
+      multiply(p, unit, c.at, c.shared, f, begin, end, of_one);
     });
+    if (!unit.ends) continue;
+    const bool last = &unit == &p.units.back();
+    pool.run(outer_jobs(p), [&](size_t index, size_t worker) {
+      const OuterJob job(p, index, 0);
+      float* const taps = c.workspace(worker).taps;
+      make_taps(c, job, sums, before == nullptr ? nullptr : before + job.begin,
+                last ? taps : partial + job.begin, last ? job.tap_floats() : c.stored_tap());
+      if (last) deliver_taps(job, index, p.geometry.taps(), p.channels, taps, consumer);
+    });
+    before = partial;
   }
 }
 

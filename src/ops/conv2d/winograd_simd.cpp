@@ -85,7 +85,7 @@ void result_lines(const WinogradResult r) {
   for (int64_t c = 0; c < kPanel; c += lanes) {
     const V bias = r.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, r.bias + c);
     for (int64_t column = 0; column < r.width; column += 2) {
-      const float* HWY_RESTRICT tile = r.sums + column / 2 * kPanel + c;
+      const float* HWY_RESTRICT tile = r.sums + column / 2 * r.tile + c;
       V top[4], low[4];
       for (int x = 0; x < 4; ++x) {
         const float* HWY_RESTRICT m = tile + x * r.stride;
