@@ -128,18 +128,20 @@ void fma_peak(benchmark::State& state) {
   constexpr int32_t kLength = 4096;
   const auto rows = static_cast<size_t>(outer_rows());
   std::vector<float> x(rows * 16, 0.5f), g(16 * kPanel, 0.5f);
+  const auto panels = static_cast<size_t>(outer_panels_at_once());
   std::vector<Run> runs(kLength / 16, Run{0, 0, 16});
   for (auto _ : state) {
     pool.run(pool.threads(), [&](size_t, size_t) {
-      std::vector<float> sums(rows * kPanel);
+      std::vector<float> sums(panels * rows * kPanel);
       for (int i = 0; i < 16; ++i)
-        outer_tile({x.data(), 0, 1}, g.data(), runs.data(), runs.size(), sums.data());
+        outer_tile({x.data(), 0, outer_panels_at_once()}, {g.data(), 0, 1}, runs.data(),
+                   runs.size(), sums.data(), static_cast<int64_t>(rows * kPanel));
       benchmark::DoNotOptimize(sums.data());
     });
   }
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(2e-9 * 16 * kLength * static_cast<double>(rows * kPanel * pool.threads()),
-                         benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(
+      2e-9 * 16 * kLength * static_cast<double>(panels * rows * kPanel * pool.threads()),
+      benchmark::Counter::kIsIterationInvariantRate);
 }
 
 const int kRegistered = [] {

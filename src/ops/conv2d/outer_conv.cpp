@@ -22,8 +22,7 @@ struct Workspace {
     ScratchFloats scratch(memory);
     const ConvGeometry& g = plan.geometry;
     if (plan.apart) unit = scratch.take(static_cast<int64_t>(plan.unit_floats()));
-    const int64_t sum_floats = plan.taps * plan.job_panels * outer_rows() * kPanel;
-    sums = scratch.take(sum_floats);
+    sums = scratch.take(plan.outs_at_once() * plan.job_sums());
     delivery = scratch.take(plan.delivery_floats());
     row_floats =
         std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out());
@@ -31,7 +30,7 @@ struct Workspace {
     runs = reinterpret_cast<Run*>(scratch.rest());
   }
   float* unit = nullptr;  // packed, with units apart
-  float* sums;            // [tap][in panel of the job][rows][16]
+  float* sums;            // [job of outs_at_once()][tap][in panel of the job][rows][16]
   float* delivery;        // see OuterPlan::delivery_floats()
   float* row;             // one row of an image, or the same row of two
   int64_t row_floats;
@@ -202,33 +201,50 @@ void store_sums(const OuterPlan& p, const OuterJob& job, const float* sums, floa
 }
 
 // `index`: of the job, over all groups.
-void deliver(const OuterPlan& p, const OuterJob& job, size_t index, const Workspace& work,
-             GradConsumer& consumer) {
-  if (p.channels % 2 == 0) return deliver_taps(job, index, p.taps, p.channels, work.sums, consumer);
+void deliver(const OuterPlan& p, const OuterJob& job, size_t index, const float* sums,
+             float* delivery, GradConsumer& consumer) {
+  if (p.channels % 2 == 0) return deliver_taps(job, index, p.taps, p.channels, sums, consumer);
   const int64_t whole = p.geometry.panel_floats(), used = p.taps * p.channels * kPanel;
   for (int64_t tap = 0; tap < p.taps; ++tap)
-    std::copy_n(work.sums + tap * job.tap_floats(), job.rows * kPanel,
-                work.delivery + tap * p.channels * kPanel);
-  std::fill(work.delivery + used, work.delivery + whole, 0.0f);
-  consumer.consume(index, job.begin, whole, work.delivery);
+    std::copy_n(sums + tap * job.tap_floats(), job.rows * kPanel,
+                delivery + tap * p.channels * kPanel);
+  std::fill(delivery + used, delivery + whole, 0.0f);
+  consumer.consume(index, job.begin, whole, delivery);
 }
 
-// Adds what a unit contributes to a job.
+// Jobs of neighbouring out panels and the same in panels, outs_at_once() of them but at the end.
+struct JobGroup {
+  JobGroup(const OuterPlan& p, size_t index) {
+    stride = p.jobs() / static_cast<size_t>(p.out_panels);
+    const int64_t out = static_cast<int64_t>(index / stride) * p.outs_at_once();
+    first = static_cast<size_t>(out) * stride + index % stride;
+    count = static_cast<size_t>(std::min(p.outs_at_once(), p.out_panels - out));
+  }
+  static size_t all(const OuterPlan& p) {
+    const int64_t groups = (p.out_panels + p.outs_at_once() - 1) / p.outs_at_once();
+    return p.jobs() / static_cast<size_t>(p.out_panels) * static_cast<size_t>(groups);
+  }
+  size_t job(size_t i) const { return first + i * stride; }
+
+  size_t first, stride, count;
+};
+
+// Adds what a unit contributes to `jobs` jobs from `job` on, whose sums lie `stride` apart.
 void multiply(const OuterPlan& p, const OuterUnit& unit, const Packed& packed, const OuterJob& job,
-              Run* runs, float* sums) {
+              size_t jobs, Run* runs, float* sums, int64_t stride) {
   const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
-  for (int64_t tap = 0; tap < p.taps; ++tap) {
+  const OuterPanels x{packed.x + job.first_panel * packed.x_stride, packed.x_stride, job.panels};
+  const OuterPanels g{packed.g + job.out_panel * packed.g_stride, packed.g_stride,
+                      static_cast<int64_t>(jobs)};
+  for (int64_t tap = 0; tap < p.taps; ++tap, sums += job.tap_floats()) {
     const size_t run_count = list_runs(p, unit, tap, runs);
-    if (run_count == 0) continue;
-    tile({packed.x + job.first_panel * packed.x_stride, packed.x_stride, job.panels},
-         packed.g + job.out_panel * packed.g_stride, runs, run_count,
-         sums + tap * job.tap_floats());
+    if (run_count > 0) tile(x, g, runs, run_count, sums, stride);
   }
 }
 
 // The part of a unit's slot that belongs to a job.
 float* slot_of(const OuterPlan& p, float* slots, size_t unit, size_t job) {
-  return slots + unit * p.slot_floats() + job * (p.slot_floats() / p.jobs());
+  return slots + unit * p.slot_floats() + job * static_cast<size_t>(p.job_sums());
 }
 
 // No larger is any element of dW or of the sums on the way to it, but for rounding. max(NaN, 1) is
@@ -267,9 +283,12 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
           for (size_t share = 0; share < kShares; ++share) pack(i, share, packed, work);
           if (reader != nullptr) reader->read_unit(work.unit, first + i, worker);
           std::fill_n(slot_of(p, chunk, i, 0), p.slot_floats(), 0.0f);
-          for (size_t job = 0; job < p.jobs(); ++job)
-            multiply(p, p.units[first + i], packed, OuterJob(p, job, group), work.runs,
-                     slot_of(p, chunk, i, job));
+          for (size_t index = 0; index < JobGroup::all(p); ++index) {
+            const JobGroup jobs(p, index);
+            float* const slot = slot_of(p, chunk, i, jobs.first);
+            multiply(p, p.units[first + i], packed, OuterJob(p, jobs.first, group), jobs.count,
+                     work.runs, slot, slot_of(p, chunk, i, jobs.job(1)) - slot);
+          }
         });
       } else {
         pool.run(count * kShares, [&](size_t i, size_t worker) {
@@ -281,20 +300,29 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         consumer.expect(bound(p, largest_x, largest_g));
       if (!p.apart && reader != nullptr) reader->read(chunk, first, count);
       const float* from = c == 0 ? initial : partial;
-      pool.run(p.jobs(), [&](size_t index, size_t worker) {
+      pool.run(JobGroup::all(p), [&](size_t index, size_t worker) {
         const Workspace work(p, workers + worker * p.worker_bytes());
-        const OuterJob job(p, index, group);
-        load_sums(p, job, from, work.sums);
-        for (size_t i = 0; i < count; ++i) {
-          if (p.apart)
-            add_floats(slot_of(p, chunk, i, index), p.taps * job.tap_floats(), work.sums);
-          else
-            multiply(p, p.units[first + i], packed_unit(p, chunk, i), job, work.runs, work.sums);
+        const JobGroup jobs(p, index);
+        const auto sums_of = [&](size_t v) {
+          return work.sums + static_cast<int64_t>(v) * p.job_sums();
+        };
+        for (size_t v = 0; v < jobs.count; ++v) {
+          const OuterJob job(p, jobs.job(v), group);
+          load_sums(p, job, from, sums_of(v));
+          for (size_t i = 0; p.apart && i < count; ++i)
+            add_floats(slot_of(p, chunk, i, jobs.job(v)), p.taps * job.tap_floats(), sums_of(v));
         }
-        if (c + 1 < p.chunks())
-          store_sums(p, job, work.sums, partial);
-        else
-          deliver(p, job, static_cast<size_t>(group) * p.jobs() + index, work, consumer);
+        for (size_t i = 0; !p.apart && i < count; ++i)
+          multiply(p, p.units[first + i], packed_unit(p, chunk, i), OuterJob(p, jobs.first, group),
+                   jobs.count, work.runs, work.sums, p.job_sums());
+        for (size_t v = 0; v < jobs.count; ++v) {
+          const OuterJob job(p, jobs.job(v), group);
+          if (c + 1 < p.chunks())
+            store_sums(p, job, sums_of(v), partial);
+          else
+            deliver(p, job, static_cast<size_t>(group) * p.jobs() + jobs.job(v), sums_of(v),
+                    work.delivery, consumer);
+        }
       });
     }
   }

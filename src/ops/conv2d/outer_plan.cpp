@@ -62,7 +62,9 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
   }
 
   // An odd number of rows per tap is delivered a panel at a time: see Note [Panels].
-  job_panels = channels % 2 != 0 ? in_panels : panels_of_job(in_panels, out_panels, kWantedJobs);
+  job_panels = channels % 2 != 0
+                   ? in_panels
+                   : panels_of_job(in_panels, out_panels, outs_at_once() * kWantedJobs);
 
   const auto unit_bytes = static_cast<int64_t>(unit_floats() * sizeof(float));
   const int64_t all_bytes = unit_bytes * static_cast<int64_t>(units.size());
@@ -93,23 +95,21 @@ const float* OuterPlan::packed_gradient(const float* chunk, size_t index) const 
   return chunk + index * unit_floats() + in_panels * input_stride();
 }
 
-size_t OuterPlan::slot_floats() const {
-  return jobs() * static_cast<size_t>(taps * job_panels * outer_rows() * kPanel);
-}
+size_t OuterPlan::slot_floats() const { return jobs() * static_cast<size_t>(job_sums()); }
 
 size_t OuterPlan::shared_bytes() const {
   return chunk_units * (apart ? slot_floats() : unit_floats()) * sizeof(float);
 }
 
 size_t OuterPlan::worker_bytes() const {
-  const int64_t sums = taps * job_panels * outer_rows() * kPanel;
   const int64_t input_row =
       (geometry.in.w + 2 * geometry.padding_w + geometry.kernel_w) * geometry.group_in();
   const int64_t output_row = geometry.out.w * geometry.group_out();
   const int64_t rows = products == Products::kBf16 ? 2 : 1;
   const int64_t longest_strip = geometry.out.h;
   const int64_t unit = apart ? static_cast<int64_t>(unit_floats()) : 0;
-  return padded_bytes(unit) + padded_bytes(delivery_floats()) + padded_bytes(sums) +
+  return padded_bytes(unit) + padded_bytes(delivery_floats()) +
+         padded_bytes(outs_at_once() * job_sums()) +
          padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
 }
 

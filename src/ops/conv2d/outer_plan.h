@@ -10,6 +10,7 @@
 // and most of what a thread multiplies lies in another one's cache. There a thread packs and
 // multiplies a unit alone; the sums of each unit begin at zero in a slot of its own, and the slots
 // are added in stream order. The shape alone decides.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -52,6 +53,12 @@ struct OuterPlan {
   int64_t lanes(const OuterUnit& unit) const {
     return products == Products::kBf16 ? (unit.samples + 1) / 2 : unit.samples;
   }
+
+  // Jobs of neighbouring out panels that a thread works on together: see pair_outer_tile().
+  int64_t outs_at_once() const {
+    return products == Products::kBf16 ? std::min<int64_t>(2, out_panels) : 1;
+  }
+  int64_t job_sums() const { return taps * job_panels * outer_rows() * kPanel; }  // the most of one
 
   size_t chunks() const { return (units.size() + chunk_units - 1) / chunk_units; }
   size_t jobs() const;  // of one chunk and group

@@ -31,9 +31,10 @@ Products products_for(numeric::Format working);
 // second follow those of the first.
 void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept;
 
-// outer_tile() of pairs of positions.
-void pair_outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
-                     float* sums) noexcept;
+// outer_tile() of pairs of positions. Fetches a number of x once for two panels of g: products that
+// read it from memory each time would wait for it (1.3 times as long, Zen 4).
+void pair_outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
+                     float* sums, int64_t stride) noexcept;
 
 // pack_rows() of two samples: a unit holds the number of `first` and that of `second`; null: zeros.
 void pack_pairs(const float* first, const float* second, int64_t rows, int64_t src_stride,

@@ -71,28 +71,31 @@ void pair_panels(const PanelTile& t, int64_t panel_units) {
   }
 }
 
+// One panel of x and kPanels of g.
 template <int kPanels>
-HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t stride,
-                            const float* HWY_RESTRICT g, const Run* runs, size_t run_count,
-                            float* HWY_RESTRICT sums) {
-  constexpr int kAll = kPanels * kOuterRows;
-  __m512 acc[kAll];
-  for (int r = 0; r < kAll; ++r) acc[r] = _mm512_loadu_ps(sums + r * kPanel);
+HWY_INLINE void outer_block(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g,
+                            int64_t g_stride, const Run* runs, size_t run_count,
+                            float* HWY_RESTRICT sums, int64_t stride) {
+  __m512 acc[kOuterRows][kPanels];
+  for (int r = 0; r < kOuterRows; ++r)
+    for (int v = 0; v < kPanels; ++v) acc[r][v] = _mm512_loadu_ps(sums + v * stride + r * kPanel);
   for (size_t i = 0; i < run_count; ++i) {
     const Run run = runs[i];
     const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * kOuterRows;
     const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * kPanel;
     for (int32_t p = 0; p < run.length; ++p) {
-      const __m512 grads = _mm512_loadu_ps(gp);
-      for (int r = 0; r < kAll; ++r) {
-        const __m512 value = _mm512_set1_ps(xp[r / kOuterRows * stride + r % kOuterRows]);
-        acc[r] = multiply_add(value, grads, acc[r]);
+      __m512 grads[kPanels];
+      for (int v = 0; v < kPanels; ++v) grads[v] = _mm512_loadu_ps(gp + v * g_stride);
+      for (int r = 0; r < kOuterRows; ++r) {
+        const __m512 value = _mm512_set1_ps(xp[r]);
+        for (int v = 0; v < kPanels; ++v) acc[r][v] = multiply_add(value, grads[v], acc[r][v]);
       }
       xp += kOuterRows;
       gp += kPanel;
     }
   }
-  for (int r = 0; r < kAll; ++r) _mm512_storeu_ps(sums + r * kPanel, acc[r]);
+  for (int r = 0; r < kOuterRows; ++r)
+    for (int v = 0; v < kPanels; ++v) _mm512_storeu_ps(sums + v * stride + r * kPanel, acc[r][v]);
 }
 
 HWY_INLINE __m512i widened(const uint16_t* from) {
@@ -128,15 +131,16 @@ void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept 
     pair_panels<1>(tile, panel_units);
 }
 
-void pair_outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
-                     float* sums) noexcept {
-  int64_t q = 0;
-  for (; q + 2 <= x.count; q += 2)
-    outer_block<2>(x.first + q * x.stride, x.stride, g, runs, run_count,
-                   sums + q * kOuterRows * kPanel);
-  if (q < x.count)
-    outer_block<1>(x.first + q * x.stride, x.stride, g, runs, run_count,
-                   sums + q * kOuterRows * kPanel);
+void pair_outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
+                     float* sums, int64_t stride) noexcept {
+  int64_t o = 0;
+  for (; o + 2 <= g.count; o += 2)
+    for (int64_t q = 0; q < x.count; ++q)
+      outer_block<2>(x.first + q * x.stride, g.first + o * g.stride, g.stride, runs, run_count,
+                     sums + o * stride + q * kOuterRows * kPanel, stride);
+  for (int64_t q = 0; o < g.count && q < x.count; ++q)
+    outer_block<1>(x.first + q * x.stride, g.first + o * g.stride, g.stride, runs, run_count,
+                   sums + o * stride + q * kOuterRows * kPanel, stride);
 }
 
 void pack_pairs(const float* first, const float* second, int64_t rows, int64_t src_stride,
@@ -192,7 +196,8 @@ HWY_POP_ATTRIBUTES
 
 namespace tri::ops {
 void pair_tile(const PanelTile&, int, int64_t) noexcept { TRI_CHECK(false); }
-void pair_outer_tile(const OuterPanels&, const float*, const Run*, size_t, float*) noexcept {
+void pair_outer_tile(const OuterPanels&, const OuterPanels&, const Run*, size_t, float*,
+                     int64_t) noexcept {
   TRI_CHECK(false);
 }
 void pack_pairs(const float*, const float*, int64_t, int64_t, int64_t, int64_t, float*, int64_t,

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/draws.h"
@@ -68,24 +69,26 @@ TEST_F(PairKernel, tile_is_its_reference_bit_by_bit) {
 }
 
 TEST_F(PairKernel, outer_tile_is_its_reference_bit_by_bit) {
-  constexpr int64_t kRows = kAvx512OuterRows, kPositions = 23;
+  constexpr int64_t kRows = kAvx512OuterRows, kPositions = 23, kEach = kRows * kPanel;
   ASSERT_EQ(outer_rows(), kRows);
-  for (int64_t panels = 1; panels <= 5; ++panels) {
-    const auto x = pairs(panels * kPositions * kRows), g = pairs(kPositions * kPanel);
+  for (const auto& [xs, gs] : {std::pair{1, 1}, {3, 1}, {1, 2}, {2, 2}, {3, 5}}) {
+    const int64_t stride = xs * kEach + 48;  // of the sums of a panel of g
+    const auto x = pairs(xs * kPositions * kRows), g = pairs(gs * kPositions * kPanel);
     const std::vector<ops::Run> runs = {{0, 2, 9}, {12, 11, 10}};
-    std::vector<float> sums(static_cast<size_t>(panels * kRows * kPanel));
+    std::vector<float> sums(static_cast<size_t>(gs * stride));
     for (float& s : sums) s = std::bit_cast<float>(number() << 16);
-    auto want = sums;
-    pair_outer_tile({x.data(), kPositions * kRows, panels}, g.data(), runs.data(), runs.size(),
-                    sums.data());
-    for (int64_t i = 0; i < panels * kRows * kPanel; ++i) {
-      const int64_t q = i / kPanel / kRows, r = i / kPanel % kRows, c = i % kPanel;
-      float& sum = want[static_cast<size_t>(i)];
+    const auto before = sums;
+    pair_outer_tile({x.data(), kPositions * kRows, xs}, {g.data(), kPositions * kPanel, gs},
+                    runs.data(), runs.size(), sums.data(), stride);
+    for (int64_t i = 0; i < gs * stride; ++i) {
+      const int64_t o = i / stride, q = i % stride / kEach;
+      const int64_t r = i % stride / kPanel % kRows, c = i % stride % kPanel;
+      float sum = before[static_cast<size_t>(i)];
       for (const ops::Run& run : runs)
-        for (int64_t p = 0; p < run.length; ++p)
+        for (int64_t p = 0; q < xs && p < run.length; ++p)
           sum = reference::pair_sum(
               bits(x[static_cast<size_t>((q * kPositions + run.x + p) * kRows + r)]),
-              bits(g[static_cast<size_t>((run.g + p) * kPanel + c)]), sum);
+              bits(g[static_cast<size_t>((o * kPositions + run.g + p) * kPanel + c)]), sum);
       ASSERT_EQ(bits(sum), bits(sums[static_cast<size_t>(i)])) << "sum " << i;
     }
   }

@@ -64,17 +64,18 @@ int64_t outer_panels_at_once() noexcept;
 // often than not: without them one position of all would lie in the same set of L1.
 inline constexpr int64_t kSkew = 16;
 
-// Packed panels of x that lie `stride` floats apart.
+// Packed panels of one operand that lie `stride` floats apart.
 struct OuterPanels {
   const float* first;
   int64_t stride;
   int64_t count;
 };
 
-// sums[panel][r][c] += sum over the runs of x[position][r] * g[position][c]; a panel's sums are
-// (outer_rows(), 16).
-void outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
-                float* sums) noexcept;
+// sums[panel of g][panel of x][r][c] += sum over the runs of x[position][r] * g[position][c]; the
+// sums of two panels are (outer_rows(), 16), those of all x follow each other, and those of the
+// next g begin `stride` floats later.
+void outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
+                float* sums, int64_t stride) noexcept;
 
 // Packs rows for outer_tile: channel c of row i goes to
 // dst[(c / width) * panel_stride + i * step + c % width]; the last panel is filled up with zeros.

@@ -109,14 +109,18 @@ HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t stride,
     for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], kD, sums + r * kPanel + v * kLanes);
 }
 
-void outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
-                float* sums) {
-  int64_t q = 0;
-  for (; q + kAtOnce <= x.count; q += kAtOnce)
-    outer_block<kAtOnce>(x.first + q * x.stride, x.stride, g, runs, run_count,
-                         sums + q * kRows * kPanel);
-  for (; q < x.count; ++q)
-    outer_block<1>(x.first + q * x.stride, x.stride, g, runs, run_count, sums + q * kRows * kPanel);
+void outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
+                float* sums, int64_t stride) {
+  for (int64_t o = 0; o < g.count; ++o) {
+    const float* grads = g.first + o * g.stride;
+    int64_t q = 0;
+    for (; q + kAtOnce <= x.count; q += kAtOnce)
+      outer_block<kAtOnce>(x.first + q * x.stride, x.stride, grads, runs, run_count,
+                           sums + o * stride + q * kRows * kPanel);
+    for (; q < x.count; ++q)
+      outer_block<1>(x.first + q * x.stride, x.stride, grads, runs, run_count,
+                     sums + o * stride + q * kRows * kPanel);
+  }
 }
 
 // Copies kWidth floats in vectors, the last of which may overlap the one before it.
@@ -207,9 +211,9 @@ HWY_EXPORT(transpose_any);
 void panel_tile(const PanelTile& tile) noexcept { HWY_DYNAMIC_DISPATCH(panel_tile)(tile); }
 int64_t outer_rows() noexcept { return HWY_DYNAMIC_DISPATCH(outer_rows)(); }
 int64_t outer_panels_at_once() noexcept { return HWY_DYNAMIC_DISPATCH(outer_panels_at_once)(); }
-void outer_tile(const OuterPanels& x, const float* g, const Run* runs, size_t run_count,
-                float* sums) noexcept {
-  HWY_DYNAMIC_DISPATCH(outer_tile)(x, g, runs, run_count, sums);
+void outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
+                float* sums, int64_t stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(outer_tile)(x, g, runs, run_count, sums, stride);
 }
 void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t channels, int64_t width,
                float* dst, int64_t step, int64_t panel_stride) noexcept {

@@ -140,11 +140,11 @@ void multiply(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& unit, c
               const float* packed, int64_t frequency, int64_t begin, int64_t end, float* sums) {
   const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
   const Run all{0, 0, static_cast<int32_t>(unit.samples * unit.lines * p.line_units)};
-  const float* x = packed + frequency * at.x_frequency;
-  const float* g = packed + at.g_begin + frequency * at.g_frequency;
-  for (int64_t out = begin; out < end; ++out)
-    tile({x, at.x_panel, p.in_panels}, g + out * at.g_panel, &all, 1,
-         sums + out * p.in_panels * outer_rows() * kPanel);
+  const int64_t panel_sums = p.in_panels * outer_rows() * kPanel;
+  tile({packed + frequency * at.x_frequency, at.x_panel, p.in_panels},
+       {packed + at.g_begin + frequency * at.g_frequency + begin * at.g_panel, at.g_panel,
+        end - begin},
+       &all, 1, sums + begin * panel_sums, panel_sums);
 }
 
 }  // namespace
@@ -328,7 +328,7 @@ void conv_backward_weights(const WinogradOuterPlan& p, const Source& x, const Gr
   const Call c(p, x, d, scratch);
   if (p.apart) return backward_apart(c, initial, partial, consumer, pool);
   auto* const sums = reinterpret_cast<float*>(scratch + padded_bytes(c.at.size));
-  const int64_t part_panels = ceil_div(p.out_panels, kFrequencyParts);
+  const int64_t part_panels = 2 * ceil_div(p.out_panels, 2 * kFrequencyParts);  // as pairs like it
   const int64_t panel_sums = p.in_panels * outer_rows() * kPanel;
   const float* before = initial;
   for (const WinogradOuterPlan::Unit& unit : p.units) {
