@@ -285,9 +285,9 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
           std::fill_n(slot_of(p, chunk, i, 0), p.slot_floats(), 0.0f);
           for (size_t index = 0; index < JobGroup::all(p); ++index) {
             const JobGroup jobs(p, index);
-            float* const slot = slot_of(p, chunk, i, jobs.first);
             multiply(p, p.units[first + i], packed, OuterJob(p, jobs.first, group), jobs.count,
-                     work.runs, slot, slot_of(p, chunk, i, jobs.job(1)) - slot);
+                     work.runs, slot_of(p, chunk, i, jobs.first),
+                     static_cast<int64_t>(jobs.stride) * p.job_sums());
           }
         });
       } else {

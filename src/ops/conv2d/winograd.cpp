@@ -1,6 +1,7 @@
 #include "ops/conv2d/winograd.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
@@ -127,6 +128,17 @@ struct Pass {
     }
   }
 
+  // Whole panels are read, also where the channels end.
+  const float* bias_of(int64_t panel, std::array<float, kPanel>& end) const {
+    if (bias == nullptr) return nullptr;
+    const float* of_panel = bias + panel * kPanel;
+    const int64_t left = p.dst.c - panel * kPanel;
+    if (left >= kPanel) return of_panel;
+    end.fill(0);
+    std::copy_n(of_panel, left, end.data());
+    return end.data();
+  }
+
   StoreCounts run_tile(const Tile& t, const Workspace& work, size_t worker) const {
     const bool direct = sink.direct() && p.dst.c % kPanel == 0;
     const int64_t lines = t.line_end - t.line_begin, patches = lines * p.patches_w;
@@ -146,14 +158,17 @@ struct Pass {
     for (int64_t q = t.panel_begin; q < t.panel_end; q += p.panels_at_once()) {
       const int64_t end = std::min(t.panel_end, q + p.panels_at_once());
       multiply(weights + (q - first_panel) * kFrequencies * frequency_units(), end - q, rows, work);
-      for (int64_t one = q; one < end; ++one)
+      for (int64_t one = q; one < end; ++one) {
+        std::array<float, kPanel> end_bias;
+        const float* const panel_bias = bias_of(one, end_bias);
         for (int64_t n = 0; n < t.n_end - t.n_begin; ++n)
           for (int64_t i = 0; i < lines; ++i)
             winograd_result(
                 {work.sums + (n * patches + i * p.patches_w) * size.patch_sums + (one - q) * kPanel,
-                 size.sums_stride, size.patch_sums, bias == nullptr ? nullptr : bias + one * kPanel,
+                 size.sums_stride, size.patch_sums, panel_bias,
                  results + n * sample + 2 * i * p.dst.w * pixel + (one - t.panel_begin) * kPanel,
                  p.dst.w * pixel, pixel, std::min<int64_t>(2, end_y - first_y - 2 * i), p.dst.w});
+      }
     }
     const int64_t first = t.panel_begin * kPanel, used = std::min(width, p.dst.c - first);
     StoreCounts counts;

@@ -129,7 +129,6 @@ class WinogradTest : public testing::TestWithParam<WinogradCase> {
     dy = drawn_floats(2, n * g.out.elements());
     oihw = drawn_floats(3, g.out.c * g.in.c * g.taps());
     bias = drawn_floats(4, g.out.c);
-    bias.resize(bias.size() + 2 * kPanel);
     pack();
     input.stored = {x.data(), Format::kF32, g.in.c, g.in.c, g.in.pixels()};
     grad.grad = {dy.data(), Format::kF32, g.out.c, g.out.c, g.out.pixels()};
