@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 const DataSpecs kData = {"cifar10:/none", "cifar100:/none"};
 
@@ -124,6 +125,20 @@ TEST_F(Folder, ATableShowsWhatAnotherProcessAdded) {
   const std::string table(std::istreambuf_iterator<char>(file), {});
   EXPECT_THAT(table, HasSubstr("| 25.00 |"));
   EXPECT_THAT(table, HasSubstr("| 75.00 |"));
+}
+
+TEST_F(Folder, ATableShowsWhatWasJudgedOnAHeldOutPart) {
+  const Grid grid = rate_grid(kData);
+  Results results = Results::read(folder_, grid);
+  Json judged = result(grid, grid.rows[0], 0, 0.25, 100e6);
+  ASSERT_TRUE(results.add(judged));
+  EXPECT_THAT(markdown(grid, results), Not(HasSubstr("held out")));
+  judged["val_accuracy"] = 0.375;
+  ASSERT_TRUE(results.add(judged));
+  const std::string table = markdown(grid, results);
+  EXPECT_THAT(table, HasSubstr("`triaccel experiment tune`"));
+  EXPECT_THAT(table, HasSubstr("| row | seeds | held out % | accuracy % |"));
+  EXPECT_THAT(table, HasSubstr("| 1 | 37.50 | 25.00 |"));
 }
 
 TEST_F(Folder, ResultsSurviveAndTheLastOfARunCounts) {

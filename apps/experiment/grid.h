@@ -32,8 +32,9 @@ struct Row {
 };
 
 struct Grid {
-  std::string name;   // of its folder and files
-  std::string title;  // heading of its table
+  std::string name;          // of its folder and files
+  std::string command = {};  // what `experiment` calls it, if not by its name
+  std::string title;         // heading of its table
   std::vector<Row> rows;
   std::vector<int64_t> seeds = {0};
   int64_t epochs = 15;

@@ -174,6 +174,7 @@ Grid assignments(const DataSpecs& data) {
 // steps favour small rates; docs/results.md.
 Grid tuning(std::string_view name, std::string_view title) {
   return {.name = std::string(name),
+          .command = "tune",
           .title = std::string(title),
           .rows = {},
           .epochs = 5,

@@ -86,19 +86,34 @@ bool has_published(const Grid& grid) {
   });
 }
 
+// Columns that not every table has.
+struct Columns {
+  bool held_out;  // accuracy on a part of the training set that was not trained on
+  bool published;
+};
+
+Columns columns_of(const Grid& grid, const Results& results) {
+  const bool held_out = std::ranges::any_of(grid.rows, [&results](const Row& row) {
+    return !results.values(row, "val_accuracy").empty();
+  });
+  return {held_out, has_published(grid)};
+}
+
 void put_line(std::string& text, const Grid& grid, const Results& results, const Row& row,
-              const Row& first, bool published) {
+              const Row& first, const Columns& columns) {
   const auto of = [&](const char* key) { return results.values(row, key); };
   const Spread accuracy = spread_of(scaled(of("test_accuracy"), 100));
   const Spread peak = spread_of(scaled(of("engine_peak_bytes"), 1e-6));
   const Spread first_peak = spread_of(scaled(results.values(first, "engine_peak_bytes"), 1e-6));
   const bool compared = peak.count > 0 && first_peak.count > 0 && first_peak.mean > 0;
-  text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |", row.label,
-                      std::max({accuracy.count, peak.count}), shown(accuracy, 2),
+  text += fmt::format("| {} | {} |", row.label, std::max({accuracy.count, peak.count}));
+  if (columns.held_out)
+    text += fmt::format(" {} |", shown(spread_of(scaled(of("val_accuracy"), 100)), 2));
+  text += fmt::format(" {} | {} | {} | {} | {} |", shown(accuracy, 2),
                       shown(spread_of(of("epoch_seconds")), 1), shown(peak, 1),
                       compared ? fmt::format("{:.1f} %", 100 * peak.mean / first_peak.mean) : "-",
                       shown(spread_of(of("score")), 2));
-  if (published) {
+  if (columns.published) {
     const Published& paper = row.published;
     std::optional<double> score, share;
     if (paper.accuracy && paper.seconds && paper.gigabytes) {
@@ -198,12 +213,12 @@ Result<void> Results::write_markdown(const Grid& grid) const {
 }
 
 std::string markdown(const Grid& grid, const Results& results) {
-  const bool published = has_published(grid);
+  const Columns columns = columns_of(grid, results);
   std::string text = fmt::format("# {}\n\n", grid.title);
   text += fmt::format(
       "`triaccel experiment {}`; {} epochs, {}. Means over seeds, +- one standard "
       "deviation. Score = accuracy in % / (seconds per epoch x peak in GB).\n",
-      grid.name, grid.epochs,
+      grid.command.empty() ? grid.name : grid.command, grid.epochs,
       grid.subset ? fmt::format("{} training images", *grid.subset) : "all training images");
   std::string block;
   const Row* first = nullptr;
@@ -212,15 +227,16 @@ std::string markdown(const Grid& grid, const Results& results) {
       block = row.block;
       first = &row;
       text += fmt::format(
-          "\n## {}\n\n| row | seeds | accuracy % | s per epoch | engine peak MB | "
+          "\n## {}\n\n| row | seeds |{} accuracy % | s per epoch | engine peak MB | "
           "of first row | score |",
-          block);
-      if (published) text += " paper: % | s | GB | of first row | score |";
+          block, columns.held_out ? " held out % |" : "");
+      if (columns.published) text += " paper: % | s | GB | of first row | score |";
       text += " remark |\n|---|--:|--:|--:|--:|--:|--:|";
-      if (published) text += "--:|--:|--:|--:|--:|";
+      if (columns.held_out) text += "--:|";
+      if (columns.published) text += "--:|--:|--:|--:|--:|";
       text += "---|\n";
     }
-    put_line(text, grid, results, row, *first, published);
+    put_line(text, grid, results, row, *first, columns);
   }
   return text;
 }
