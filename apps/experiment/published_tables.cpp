@@ -236,7 +236,7 @@ Grid rate_grid(const DataSpecs& data) {
 Grid threshold_grid(const DataSpecs& data, const Settings& best_rates) {
   Grid grid = tuning("tune-thresholds", "Thresholds of Tri-Accel");
   constexpr std::pair<std::string_view, std::string_view> kThresholds[] = {
-      {"0.1", "100"}, {"0.03", "100"}, {"0.3", "100"}, {"0.1", "10"}, {"0.1", "1000"}};
+      {"0.3", "100"}, {"0.1", "100"}, {"1", "100"}, {"0.3", "10"}, {"0.3", "1000"}};
   for (const auto& [low, high] : kThresholds) {
     grid.rows.push_back(
         {.block = "triaccel",
