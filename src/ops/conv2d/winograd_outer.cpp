@@ -18,7 +18,7 @@ using base::ceil_div;
 
 // Packed at a time: small beside the activations, large beside the cost of two barriers.
 constexpr int64_t kUnitBytes = 2 << 20;
-// So that a unit's taps cost little beside its sums, and its panels of g stay in L1.
+// So that sums are fetched and stored seldom, and a unit's panels of g stay in L1.
 constexpr int64_t kLeastLength = 32, kMostLength = 256;
 // Units apart: all sums of dW and a unit's operands share L2, slots cost little beside the operands
 // of a span, and a chunk of them is no larger than a packed unit is otherwise.
