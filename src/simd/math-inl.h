@@ -1,14 +1,16 @@
 // Room: simd. In: vectors of fp32 lanes. Out: exp, sigmoid, silu or its derivative of each. One
 // algorithm on all targets; where the target has no FMA, MulAdd rounds twice, and last bits differ.
 //
+//                       Accuracy::kFull                            Accuracy::kOfHalf
 //   exp(x)              1.5 ulp, subnormal results included; inf above 88.72, 0 below -103.98
-//   sigmoid(x)          3 ulp; subnormal below -87.33, 0 below -88.38
-//   silu(x)             4 ulp = x sigmoid(x); 0 below -88.38
-//   silu_derivative(x)  absolute error below 2^-21 (it crosses zero at -1.278)
+//   sigmoid(x)          3 ulp; subnormal below -87.33, 0 below -88.38  relative error below 2^-17
+//   silu(x)             4 ulp = x sigmoid(x); 0 below -88.38           relative error below 2^-17
+//   silu_derivative(x)  absolute error below 2^-21 (it crosses zero at -1.278)    below 2^-16
 // NaN gives NaN, and no other input does, infinities included.
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "simd/powers-inl.h"
 
 // Per-target include guard.
 #if defined(TRI_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -69,6 +71,11 @@ HWY_INLINE hn::Vec<DF> exponent_from(DF df, hn::Vec<hn::RebindToSigned<DF>> n) {
   return hn::BitCast(df, hn::Add(hn::ShiftLeft<23>(n), hn::Set(di, 0x3f800000)));
 }
 
+// How exact the functions below are. kOfHalf is for numbers that were stored in 16 bits: 2^-17 is a
+// 64th of what rounding them to fp16 may have changed, a 256th with bf16. Only AVX-512, where exp
+// then takes seven instructions, makes a difference (silu: 0.6 of the time on Zen 4).
+enum class Accuracy : uint8_t { kFull, kOfHalf };
+
 template <class DF>
 HWY_INLINE hn::Vec<DF> exp(DF df, hn::Vec<DF> x) {
   const hn::RebindToSigned<DF> di;
@@ -89,14 +96,38 @@ struct Logistic {
   Vectors<DF, kN> bounded, power;
 };
 
+#if HWY_TARGET <= HWY_AVX3
+// exp(-x) = 2^(t - floor(t)) 2^floor(t) with t = -x log2 e. The minimax polynomial of degree 4 for
+// 2^f on [0, 1] is off by 2^-18.5, and so is t, where it is below 128; beyond, the ends are met.
 template <class DF, int kN>
+HWY_INLINE Vectors<DF, kN> exp_of_negative(DF df, const Vectors<DF, kN>& x) {
+  constexpr float kCoefficients[] = {0x1.a9f15ep-5f, 0x1.ee7dfap-3f, 0x1.62d13ap-1f,
+                                     0x1.00002cp+0f};
+  Vectors<DF, kN> t, f, power;
+  for (int i = 0; i < kN; ++i) t[i] = hn::Mul(x[i], hn::Set(df, -0x1.715476p+0f));
+  for (int i = 0; i < kN; ++i) f[i] = fraction(t[i]);
+  for (int i = 0; i < kN; ++i) power[i] = hn::Set(df, 0x1.bbcd84p-7f);
+  for (const float coefficient : kCoefficients)
+    for (int i = 0; i < kN; ++i) power[i] = hn::MulAdd(f[i], power[i], hn::Set(df, coefficient));
+  for (int i = 0; i < kN; ++i) power[i] = scale_by(power[i], t[i]);
+  return power;
+}
+#endif
+
+template <Accuracy kAccuracy, class DF, int kN>
 HWY_INLINE Logistic<DF, kN> logistic(DF df, const Vectors<DF, kN>& x) {
-  const hn::RebindToSigned<DF> di;
   Logistic<DF, kN> l;
-  Vectors<DF, kN> negative;
   // In this order x86's min and max hand a NaN on.
   for (int i = 0; i < kN; ++i) l.bounded[i] = hn::Min(hn::Set(df, 87.0f), x[i]);
   for (int i = 0; i < kN; ++i) l.bounded[i] = hn::Max(hn::Set(df, -89.0f), l.bounded[i]);
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (kAccuracy == Accuracy::kOfHalf) {
+    l.power = exp_of_negative(df, x);
+    return l;
+  }
+#endif
+  const hn::RebindToSigned<DF> di;
+  Vectors<DF, kN> negative;
   for (int i = 0; i < kN; ++i) negative[i] = hn::Neg(l.bounded[i]);
   const ReducedExp<DF, kN> e = reduce_exp(df, negative);
   for (int i = 0; i < kN; ++i)
@@ -104,20 +135,20 @@ HWY_INLINE Logistic<DF, kN> logistic(DF df, const Vectors<DF, kN>& x) {
   return l;
 }
 
-template <class DF, int kN>
+template <Accuracy kAccuracy = Accuracy::kFull, class DF, int kN>
 HWY_INLINE Vectors<DF, kN> sigmoid(DF df, const Vectors<DF, kN>& x) {
   const auto one = hn::Set(df, 1.0f);
-  Vectors<DF, kN> s = logistic(df, x).power;
+  Vectors<DF, kN> s = logistic<kAccuracy>(df, x).power;
   for (int i = 0; i < kN; ++i) s[i] = hn::Add(one, s[i]);
   for (int i = 0; i < kN; ++i) s[i] = hn::Div(one, s[i]);
   return s;
 }
 
 // -inf over inf would be NaN: any smaller magnitude gives the limit instead.
-template <class DF, int kN>
+template <Accuracy kAccuracy = Accuracy::kFull, class DF, int kN>
 HWY_INLINE Vectors<DF, kN> silu(DF df, const Vectors<DF, kN>& x) {
   const auto one = hn::Set(df, 1.0f);
-  Vectors<DF, kN> s = logistic(df, x).power;
+  Vectors<DF, kN> s = logistic<kAccuracy>(df, x).power;
   for (int i = 0; i < kN; ++i) s[i] = hn::Add(one, s[i]);
   for (int i = 0; i < kN; ++i) s[i] = hn::Div(hn::Max(hn::Set(df, -89.0f), x[i]), s[i]);
   return s;
@@ -125,10 +156,10 @@ HWY_INLINE Vectors<DF, kN> silu(DF df, const Vectors<DF, kN>& x) {
 
 // s (1 + x (1 - s)), where 1 - s = s exp(-x): a difference would lose what is small where x is
 // large.
-template <class DF, int kN>
+template <Accuracy kAccuracy = Accuracy::kFull, class DF, int kN>
 HWY_INLINE Vectors<DF, kN> silu_derivative(DF df, const Vectors<DF, kN>& x) {
   const auto one = hn::Set(df, 1.0f), most = hn::Set(df, 0x1.fffffep+127f);
-  const Logistic<DF, kN> l = logistic(df, x);
+  const Logistic<DF, kN> l = logistic<kAccuracy>(df, x);
   Vectors<DF, kN> s, complement;
   for (int i = 0; i < kN; ++i) s[i] = hn::Add(one, l.power[i]);
   for (int i = 0; i < kN; ++i) s[i] = hn::Div(one, s[i]);

@@ -23,7 +23,7 @@ void exp_array(const float* src, float* dst, size_t n) {
     hn::StoreU(exp(df, hn::LoadU(df, src + i)), df, dst + i);
 }
 
-#define TRI_MATH_ARRAY(name)                                                         \
+#define TRI_MATH_ARRAY(name, function)                                               \
   void name##_array(const float* src, float* dst, size_t n) {                        \
     using DF = hn::ScalableTag<float>;                                               \
     const DF df;                                                                     \
@@ -31,13 +31,16 @@ void exp_array(const float* src, float* dst, size_t n) {
       Vectors<DF, 4> x;                                                              \
       for (int v = 0; v < 4; ++v)                                                    \
         x[v] = hn::LoadU(df, src + i + static_cast<size_t>(v) * hn::Lanes(df));      \
-      x = name(df, x);                                                               \
+      x = function(df, x);                                                           \
       for (int v = 0; v < 4; ++v, i += hn::Lanes(df)) hn::StoreU(x[v], df, dst + i); \
     }                                                                                \
   }
-TRI_MATH_ARRAY(sigmoid)
-TRI_MATH_ARRAY(silu)
-TRI_MATH_ARRAY(silu_derivative)
+TRI_MATH_ARRAY(sigmoid, sigmoid)
+TRI_MATH_ARRAY(silu, silu)
+TRI_MATH_ARRAY(silu_derivative, silu_derivative)
+TRI_MATH_ARRAY(half_sigmoid, sigmoid<Accuracy::kOfHalf>)
+TRI_MATH_ARRAY(half_silu, silu<Accuracy::kOfHalf>)
+TRI_MATH_ARRAY(half_silu_derivative, silu_derivative<Accuracy::kOfHalf>)
 #undef TRI_MATH_ARRAY
 
 }  // namespace

@@ -18,6 +18,9 @@ HWY_EXPORT(exp_array);
 HWY_EXPORT(sigmoid_array);
 HWY_EXPORT(silu_array);
 HWY_EXPORT(silu_derivative_array);
+HWY_EXPORT(half_sigmoid_array);
+HWY_EXPORT(half_silu_array);
+HWY_EXPORT(half_silu_derivative_array);
 
 namespace {
 
@@ -42,6 +45,10 @@ BENCHMARK_CAPTURE(math_bench, exp, HWY_DYNAMIC_DISPATCH(exp_array));
 BENCHMARK_CAPTURE(math_bench, sigmoid, HWY_DYNAMIC_DISPATCH(sigmoid_array));
 BENCHMARK_CAPTURE(math_bench, silu, HWY_DYNAMIC_DISPATCH(silu_array));
 BENCHMARK_CAPTURE(math_bench, silu_derivative, HWY_DYNAMIC_DISPATCH(silu_derivative_array));
+BENCHMARK_CAPTURE(math_bench, sigmoid_of_half, HWY_DYNAMIC_DISPATCH(half_sigmoid_array));
+BENCHMARK_CAPTURE(math_bench, silu_of_half, HWY_DYNAMIC_DISPATCH(half_silu_array));
+BENCHMARK_CAPTURE(math_bench, silu_derivative_of_half,
+                  HWY_DYNAMIC_DISPATCH(half_silu_derivative_array));
 
 }  // namespace
 }  // namespace tri::simd

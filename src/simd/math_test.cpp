@@ -29,6 +29,9 @@ HWY_EXPORT(exp_array);
 HWY_EXPORT(sigmoid_array);
 HWY_EXPORT(silu_array);
 HWY_EXPORT(silu_derivative_array);
+HWY_EXPORT(half_sigmoid_array);
+HWY_EXPORT(half_silu_array);
+HWY_EXPORT(half_silu_derivative_array);
 
 namespace {
 
@@ -154,6 +157,46 @@ TEST_P(MathTest, SiluDerivativeIsWithinItsBound) {
   }
   RecordProperty("worst", std::to_string(worst * 0x1p24));
   const std::vector<float> ends = at_the_ends(HWY_DYNAMIC_DISPATCH(silu_derivative_array));
+  EXPECT_EQ(ends[0], 1.0f);
+  EXPECT_EQ(ends[1], 0.0f);
+  EXPECT_TRUE(std::isnan(ends[2]));
+}
+
+// Below 2^-126 fp32 has fewer bits than the bound asks for.
+TEST_P(MathTest, SigmoidAndSiluOfNumbersFromHalfAreWithinTheirBound) {
+  const std::vector<float> x = samples();
+  const std::vector<float> sigmoids = run(HWY_DYNAMIC_DISPATCH(half_sigmoid_array), x);
+  const std::vector<float> silus = run(HWY_DYNAMIC_DISPATCH(half_silu_array), x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = exact_sigmoid(x[i]);
+    if (want < 0x1.0001p-126) {
+      ASSERT_LE(sigmoids[i], 0x1.001p-126f) << x[i];
+      ASSERT_LE(std::fabs(silus[i]), 0x1p-119f) << x[i];
+      continue;
+    }
+    ASSERT_LE(std::fabs(double{sigmoids[i]} - want), 0x1p-17 * want) << x[i];
+    const double product = double{x[i]} * want;
+    if (std::fabs(product) < 0x1p-126) continue;
+    ASSERT_LE(std::fabs(double{silus[i]} - product), 0x1p-17 * std::fabs(product)) << x[i];
+  }
+  const std::vector<float> s = at_the_ends(HWY_DYNAMIC_DISPATCH(half_sigmoid_array));
+  EXPECT_EQ(s[0], 1.0f);
+  EXPECT_EQ(s[1], 0.0f);
+  EXPECT_TRUE(std::isnan(s[2]));
+  const std::vector<float> p = at_the_ends(HWY_DYNAMIC_DISPATCH(half_silu_array));
+  EXPECT_EQ(p[0], kInfinity);
+  EXPECT_EQ(p[1], 0.0f);
+  EXPECT_TRUE(std::isnan(p[2]));
+}
+
+TEST_P(MathTest, SiluDerivativeOfNumbersFromHalfIsWithinItsBound) {
+  const std::vector<float> x = samples();
+  const std::vector<float> got = run(HWY_DYNAMIC_DISPATCH(half_silu_derivative_array), x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = std::fabs(x[i]) > 1000.0f ? (x[i] > 0 ? 1.0 : 0.0) : exact_derivative(x[i]);
+    ASSERT_LE(std::fabs(double{got[i]} - want), 0x1p-16) << "silu'(" << x[i] << ") = " << got[i];
+  }
+  const std::vector<float> ends = at_the_ends(HWY_DYNAMIC_DISPATCH(half_silu_derivative_array));
   EXPECT_EQ(ends[0], 1.0f);
   EXPECT_EQ(ends[1], 0.0f);
   EXPECT_TRUE(std::isnan(ends[2]));

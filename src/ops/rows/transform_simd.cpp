@@ -24,10 +24,16 @@ constexpr int kSide = 4;
 template <class D, int kN>
 using Vectors = sm::Vectors<D, kN>;
 
-template <Activation kActivation, class D, int kN>
+// Of numbers as they were stored.
+template <Format kFormat>
+constexpr sm::Accuracy kAccuracyOf =
+    kFormat == Format::kF32 ? sm::Accuracy::kFull : sm::Accuracy::kOfHalf;
+
+template <Format kFormat, Activation kActivation, class D, int kN>
 HWY_INLINE void activate(D d, Vectors<D, kN>& z) {
-  if constexpr (kActivation == Activation::kSilu) z = sm::silu(d, z);
-  if constexpr (kActivation == Activation::kSigmoid) z = sm::sigmoid(d, z);
+  constexpr sm::Accuracy kAccuracy = kAccuracyOf<kFormat>;
+  if constexpr (kActivation == Activation::kSilu) z = sm::silu<kAccuracy>(d, z);
+  if constexpr (kActivation == Activation::kSigmoid) z = sm::sigmoid<kAccuracy>(d, z);
   for (int i = 0; i < kN; ++i) {
     // In this order x86 lets a NaN through.
     if constexpr (kActivation == Activation::kRelu) z[i] = hn::Max(hn::Zero(d), z[i]);
@@ -37,13 +43,14 @@ HWY_INLINE void activate(D d, Vectors<D, kN>& z) {
 }
 
 // grad *= activation'(z), with PyTorch's choices at the corners: 0 at z = 0 and at z = 6.
-template <Activation kActivation, class D, int kN>
+template <Format kFormat, Activation kActivation, class D, int kN>
 HWY_INLINE void activate_grad(D d, const Vectors<D, kN>& z, Vectors<D, kN>& grad) {
   const auto zero = hn::Zero(d), six = hn::Set(d, 6.0f), one = hn::Set(d, 1.0f);
+  constexpr sm::Accuracy kAccuracy = kAccuracyOf<kFormat>;
   Vectors<D, kN> slope;
-  if constexpr (kActivation == Activation::kSilu) slope = sm::silu_derivative(d, z);
+  if constexpr (kActivation == Activation::kSilu) slope = sm::silu_derivative<kAccuracy>(d, z);
   if constexpr (kActivation == Activation::kSigmoid) {
-    slope = sm::sigmoid(d, z);
+    slope = sm::sigmoid<kAccuracy>(d, z);
     for (int i = 0; i < kN; ++i) slope[i] = hn::Mul(slope[i], hn::Sub(one, slope[i]));
   }
   for (int i = 0; i < kN; ++i) {
@@ -140,7 +147,7 @@ void transform(const TransformParams p, const RowsAt& src, float* dst, int64_t d
     for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
       auto x = from.template load<vectors()>(d, c);
       normalise<kNorm>(d, p, c, x);
-      activate<kActivation>(d, x);
+      activate<kFormat, kActivation>(d, x);
       multiply<kFactors>(d, p, c, x);
       store(d, x, to + c);
     });
@@ -164,7 +171,7 @@ void transform_grad(const GradParams p, const RowsAt& grad, const RowsAt& stored
       if constexpr (kActivation != Activation::kNone) {
         auto z = at;
         if (p.value.scale != nullptr) normalise<true>(d, p.value, c, z);
-        activate_grad<kActivation>(d, z, value);
+        activate_grad<kFormat, kActivation>(d, z, value);
       }
       for (int v = 0; v < vectors(); ++v, c += static_cast<int64_t>(hn::Lanes(d))) {
         if (kSums || p.a != nullptr) value[v] = hn::Mul(value[v], hn::LoadU(d, p.a + c));
