@@ -2,6 +2,7 @@
 
 #include <hwy/cache_control.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,9 +19,13 @@
 namespace tri::base {
 namespace {
 
-// A few microseconds of Pause. Longer would catch more of the next jobs awake, but would burn the
-// core that another process may want; thread_pool_bench.cpp and bench/competitor show both sides.
+// Note [Waiting]. Most waits are short, and waking a thread costs more than they last. So a thread
+// first spins for a few microseconds, then offers its core to others again and again for some tens,
+// and only then sleeps. Spinning all that time would be as fast alone, but would keep from another
+// process the moments that it could have had for nothing; bench/competitor shows both sides
+// (docs/performance.md).
 constexpr int kSpins = 100;
+constexpr int kOffers = 200;
 // Note [Naps]. A waiting thread sleeps in naps, and after kNaps of them for good. Falling asleep
 // leaves its core idle, and an idle core looks once for threads that wait elsewhere. It may find
 // one of ours, pushed aside by another process in the middle of a tile, but leaves it where it is
@@ -33,9 +38,14 @@ constexpr uint32_t kStop = std::numeric_limits<uint32_t>::max();
 
 thread_local bool inside_tile = false;
 
+// Gives up after a while, see Note [Waiting].
 template <class Condition>
 void spin_until(Condition condition) {
-  for (int i = 0; i < kSpins && !condition(); ++i) hwy::Pause();
+  for (int i = 0; i < kSpins; ++i) {
+    if (condition()) return;
+    hwy::Pause();
+  }
+  for (int i = 0; i < kOffers && !condition(); ++i) sched_yield();
 }
 
 long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* most) {
