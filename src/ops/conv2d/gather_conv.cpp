@@ -102,7 +102,8 @@ template <class Load, class Panel>
 StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_stride, Load load,
                    Panel panel, const float* bias, const Sink& sink, std::byte* scratch,
                    base::ThreadPool& pool) {
-  const bool sink_direct = sink.direct() && p.dst_group % kPanel == 0;
+  const bool rounded = takes_rounded(p.products, sink);
+  const bool sink_direct = rounded || (sink.direct() && p.dst_group % kPanel == 0);
   const int64_t row_units = units(p.products, p.src.c);  // of all groups
   const bool src_direct =
       direct_src != nullptr && p.geometry.groups == 1 && direct_stride == p.src.c;
@@ -137,13 +138,15 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     Placement dst{work.results, dst_pixels * width, width};
     float* results = work.results;
     const int64_t first_channel = t.group * p.dst_group + t.panel_begin * kPanel;
+    const int64_t first_result =
+        (t.n_begin * sink.pixels + t.y_begin * p.dst.w) * sink.row_stride + first_channel;
     if (sink_direct) {
-      results = static_cast<float*>(sink.data) +
-                (t.n_begin * sink.pixels + t.y_begin * p.dst.w) * sink.row_stride + first_channel;
+      if (!rounded) results = static_cast<float*>(sink.data) + first_result;
       dst = {results, sink.pixels * sink.row_stride, sink.row_stride};
     }
 
     const size_t class_count = list_rows(p, t, src, dst, work.rows, work.classes);
+    StoreCounts counts;
     for (int64_t q = t.panel_begin; q < t.panel_end; q += p.panels_at_once()) {
       const int64_t panels = std::min(p.panels_at_once(), t.panel_end - q);
       const float* row_bias = bias == nullptr ? nullptr : bias + t.group * p.dst_group + q * kPanel;
@@ -160,7 +163,11 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
                            row_bias,     results + (q - t.panel_begin) * kPanel,
                            work.rows,    p.segments.data(),
                            work.classes, class_count};
-      if (p.products == Products::kBf16)
+      if (rounded)
+        counts += pair_tile_rounded(
+            tile, static_cast<uint16_t*>(sink.data) + first_result + (q - t.panel_begin) * kPanel,
+            std::min(panels * kPanel, left), static_cast<int>(panels), p.panel_units());
+      else if (p.products == Products::kBf16)
         pair_tile(tile, static_cast<int>(panels), p.panel_units());
       else
         panel_tile(tile);
@@ -168,7 +175,6 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
     const int64_t channels = std::min(width, p.dst_group - t.panel_begin * kPanel);
     // Whole maps lie one after the other and are stored in one call: a map may be a single pixel.
     const int64_t together = dst_pixels == sink.pixels ? t.n_end - t.n_begin : 1;
-    StoreCounts counts;
     for (int64_t n = t.n_begin; n < t.n_end; n += together) {
       const RowRange range{n, t.y_begin * p.dst.w, together * dst_pixels, first_channel, channels};
       if (!sink_direct)

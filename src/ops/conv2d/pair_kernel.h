@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/conv2d/panel_kernel.h"
+#include "ops/rows/rows.h"
 
 namespace tri::ops {
 
@@ -23,6 +24,13 @@ constexpr int64_t units(Products products, int64_t numbers) {
   return products == Products::kBf16 ? (numbers + 1) / 2 : numbers;
 }
 
+// Whether results of pairs are what the tensor stores, so that pair_tile_rounded() can put them
+// there.
+inline bool takes_rounded(Products products, const Sink& sink) {
+  return products == Products::kBf16 && sink.format == Format::kBf16 && !sink.accumulate &&
+         sink.scale == 1.0f;
+}
+
 // kBf16 if the weights of a layer work in bf16, or in 8 bits, all numbers of which are bf16 numbers
 // too, and the active target multiplies it.
 Products products_for(numeric::Format working);
@@ -30,6 +38,12 @@ Products products_for(numeric::Format working);
 // panel_tile() of `panels`, one or two, that lie panel_units apart; results and biases of the
 // second follow those of the first.
 void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept;
+
+// The same with results in bf16, where they belong: row `r` at out[rows[r].out], tile.out is not
+// used. `channels`: of these panels, the last of which may be filled in part. Bits and counts are
+// those of store_rows().
+StoreCounts pair_tile_rounded(const PanelTile& tile, uint16_t* out, int64_t channels, int panels,
+                              int64_t panel_units) noexcept;
 
 // outer_tile() of pairs of positions. Fetches a number of x once for two panels of g: products that
 // read it from memory each time would wait for it (1.3 times as long, Zen 4).

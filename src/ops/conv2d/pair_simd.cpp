@@ -5,6 +5,7 @@
 #include "hwy/base.h"
 #include "ops/conv2d/pair_kernel.h"
 #include "ops/conv2d/pair_units-inl.h"
+#include "simd/convert.h"
 
 #if HWY_ARCH_X86
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
@@ -20,9 +21,62 @@ HWY_INLINE __m512 multiply_add(__m512 a, __m512 b, __m512 sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-template <int kCount, int kPanels>
-HWY_INLINE void pair_block(const PanelTile& t, int64_t panel_units, const RowRef* HWY_RESTRICT rows,
-                           int32_t seg_begin, int32_t seg_end) {
+// Where the sums of a row go: as they are, into scratch.
+struct WideResults {
+  float* out;
+
+  template <int kPanels>
+  HWY_INLINE void store(const __m512 (&sums)[kPanels], int64_t at) const {
+    for (int v = 0; v < kPanels; ++v) _mm512_storeu_ps(out + at + v * kPanel, sums[v]);
+  }
+};
+
+// Or rounded to bf16, into their tensor.
+struct NarrowResults {
+  uint16_t* out;
+  int64_t channels;  // of the panels that the tensor has
+  __mmask32 there;   // the same, as lanes
+  StoreCounts* lost;
+
+  // Of a row in which something may be lost, and of subnormal numbers, which the instruction would
+  // take for zeros: with the bits and the counts of store_rows().
+  HWY_NOINLINE void store_counted(const float* sums, int64_t at) const {
+    const simd::ConvertCounts counts =
+        simd::encode(numeric::Format::kBf16, sums, out + at, static_cast<size_t>(channels));
+    lost->overflow += counts.overflow;
+    lost->underflow += counts.underflow;
+  }
+
+  template <int kPanels>
+  HWY_INLINE void store(const __m512 (&sums)[kPanels], int64_t at) const {
+    const __m512 second = kPanels == 2 ? sums[kPanels - 1] : _mm512_setzero_ps();
+    const auto codes = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, sums[0]));
+    const __m512i magnitude = _mm512_set1_epi16(0x7fff), infinity = _mm512_set1_epi16(0x7f80);
+    const __mmask32 special =
+        _mm512_mask_cmpeq_epi16_mask(there, _mm512_and_si512(codes, infinity), infinity);
+    __mmask32 zeros = _mm512_mask_testn_epi16_mask(there, codes, magnitude);
+    if (zeros != 0) {
+      const __mmask16 low = _mm512_cmp_ps_mask(sums[0], _mm512_setzero_ps(), _CMP_NEQ_UQ);
+      const __mmask16 high = _mm512_cmp_ps_mask(second, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+      zeros &= _mm512_kunpackw(high, low);
+    }
+    if ((special | zeros) != 0) {
+      alignas(64) float row[2 * kPanel];
+      _mm512_store_ps(row, sums[0]);
+      _mm512_store_ps(row + kPanel, second);
+      return store_counted(row, at);
+    }
+    if constexpr (kPanels == 2)
+      _mm512_mask_storeu_epi16(out + at, there, codes);
+    else
+      _mm256_mask_storeu_epi16(out + at, static_cast<__mmask16>(there),
+                               _mm512_castsi512_si256(codes));
+  }
+};
+
+template <int kCount, int kPanels, class Results>
+HWY_INLINE void pair_block(const PanelTile& t, const Results results, int64_t panel_units,
+                           const RowRef* HWY_RESTRICT rows, int32_t seg_begin, int32_t seg_end) {
   __m512 acc[kCount][kPanels];
   for (int v = 0; v < kPanels; ++v) {
     const __m512 start =
@@ -44,31 +98,38 @@ HWY_INLINE void pair_block(const PanelTile& t, int64_t panel_units, const RowRef
       }
     }
   }
-  for (int r = 0; r < kCount; ++r)
-    for (int v = 0; v < kPanels; ++v) _mm512_storeu_ps(t.out + rows[r].out + v * kPanel, acc[r][v]);
+  for (int r = 0; r < kCount; ++r) results.store(acc[r], rows[r].out);
 }
 
-template <int kCount, int kPanels>
-HWY_INLINE void pair_rest(const PanelTile& t, int64_t panel_units, const RowRef* rows, int32_t left,
-                          int32_t seg_begin, int32_t seg_end) {
+template <int kCount, int kPanels, class Results>
+HWY_INLINE void pair_rest(const PanelTile& t, const Results results, int64_t panel_units,
+                          const RowRef* rows, int32_t left, int32_t seg_begin, int32_t seg_end) {
   if constexpr (kCount > 0) {
     if (left == kCount)
-      return pair_block<kCount, kPanels>(t, panel_units, rows, seg_begin, seg_end);
-    pair_rest<kCount - 1, kPanels>(t, panel_units, rows, left, seg_begin, seg_end);
+      return pair_block<kCount, kPanels>(t, results, panel_units, rows, seg_begin, seg_end);
+    pair_rest<kCount - 1, kPanels>(t, results, panel_units, rows, left, seg_begin, seg_end);
   }
 }
 
-template <int kPanels>
-void pair_panels(const PanelTile& t, int64_t panel_units) {
+template <int kPanels, class Results>
+void pair_panels(const PanelTile& t, const Results results, int64_t panel_units) {
   for (size_t c = 0; c < t.class_count; ++c) {
     const RowClass& rc = t.classes[c];
     int32_t row = rc.row_begin;
     for (; row + kPairRows <= rc.row_end; row += kPairRows)
-      pair_block<kPairRows, kPanels>(t, panel_units, t.rows + row, rc.segment_begin,
+      pair_block<kPairRows, kPanels>(t, results, panel_units, t.rows + row, rc.segment_begin,
                                      rc.segment_end);
-    pair_rest<kPairRows - 1, kPanels>(t, panel_units, t.rows + row, rc.row_end - row,
+    pair_rest<kPairRows - 1, kPanels>(t, results, panel_units, t.rows + row, rc.row_end - row,
                                       rc.segment_begin, rc.segment_end);
   }
+}
+
+template <class Results>
+void pair_results(const PanelTile& t, const Results results, int panels, int64_t panel_units) {
+  if (panels == 2)
+    pair_panels<2>(t, results, panel_units);
+  else
+    pair_panels<1>(t, results, panel_units);
 }
 
 // One panel of x and kPanels of g.
@@ -125,10 +186,15 @@ void pack_width(const float* first, const float* second, int64_t rows, int64_t s
 }  // namespace
 
 void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept {
-  if (panels == 2)
-    pair_panels<2>(tile, panel_units);
-  else
-    pair_panels<1>(tile, panel_units);
+  pair_results(tile, WideResults{tile.out}, panels, panel_units);
+}
+
+StoreCounts pair_tile_rounded(const PanelTile& tile, uint16_t* out, int64_t channels, int panels,
+                              int64_t panel_units) noexcept {
+  StoreCounts lost;
+  const auto there = static_cast<__mmask32>((uint64_t{1} << channels) - 1);
+  pair_results(tile, NarrowResults{out, channels, there, &lost}, panels, panel_units);
+  return lost;
 }
 
 void pair_outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
@@ -196,6 +262,10 @@ HWY_POP_ATTRIBUTES
 
 namespace tri::ops {
 void pair_tile(const PanelTile&, int, int64_t) noexcept { TRI_CHECK(false); }
+StoreCounts pair_tile_rounded(const PanelTile&, uint16_t*, int64_t, int, int64_t) noexcept {
+  TRI_CHECK(false);
+  return {};
+}
 void pair_outer_tile(const OuterPanels&, const OuterPanels&, const Run*, size_t, float*,
                      int64_t) noexcept {
   TRI_CHECK(false);

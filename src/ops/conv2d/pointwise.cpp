@@ -94,7 +94,8 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   if (begin >= end) return;
   auto* results = reinterpret_cast<float*>(memory);
   auto* rows = reinterpret_cast<RowRef*>(results + plan_.block * kResultWidth);
-  const bool direct = dst_.direct() && in.c % kPanel == 0;
+  const bool rounded = takes_rounded(outer_.products, dst_);
+  const bool direct = rounded || (dst_.direct() && in.c % kPanel == 0);
   const bool pairs = outer_.products == Products::kBf16;
   const int64_t first_pixel = unit.out_row * out.w;
   const auto place = [&](int64_t sample, int64_t pixel) {
@@ -126,11 +127,16 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   const int64_t at_once = pairs ? 2 : 1;
   for (int64_t next, q = 0; q < plan_.panels; q = next) {
     next = std::min(plan_.panels, q + at_once);
-    float* to = direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
-                       : results + q % kResultPanels * kPanel;
+    float* to = rounded  ? nullptr
+                : direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
+                         : results + q % kResultPanels * kPanel;
     const PanelTile some{gradient, turned_ + q * panel_units, nullptr, to,
                          rows,     plan_.segments.data(),     &all,    1};
-    if (pairs)
+    if (rounded)
+      counts_.add(pair_tile_rounded(some, static_cast<uint16_t*>(dst_.data) + origin + q * kPanel,
+                                    std::min((next - q) * kPanel, in.c - q * kPanel),
+                                    static_cast<int>(next - q), panel_units));
+    else if (pairs)
       pair_tile(some, static_cast<int>(next - q), panel_units);
     else
       panel_tile(some);
