@@ -25,7 +25,7 @@ namespace {
 // process the moments that it could have had for nothing; bench/competitor shows both sides
 // (docs/performance.md).
 constexpr int kSpins = 100;
-constexpr int kOffers = 200;
+constexpr int kOffers = 50;
 // Note [Naps]. A waiting thread sleeps in naps, and after kNaps of them for good. Falling asleep
 // leaves its core idle, and an idle core looks once for threads that wait elsewhere. It may find
 // one of ours, pushed aside by another process in the middle of a tile, but leaves it where it is
@@ -33,8 +33,8 @@ constexpr int kOffers = 200;
 // other process has had its turn. Beside/50 of thread_pool_bench.cpp shows what they are worth.
 constexpr timespec kNap = {0, 250'000};
 constexpr int kNaps = 80;
-constexpr size_t kCaller = 0;  // its number as a worker
-constexpr uint32_t kStop = std::numeric_limits<uint32_t>::max();
+constexpr size_t kCaller = 0;                                     // its number as a worker
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();  // no tile
 
 thread_local bool inside_tile = false;
 
@@ -67,29 +67,50 @@ void wake(std::atomic<uint32_t>& word) {
 }  // namespace
 
 // Note [Claiming tiles]
-// `unclaimed` counts down, so a claim (a compare-exchange of n to n - 1) is valid for whatever job
-// is current when it succeeds, even if the thread loaded n during an earlier one. The job's fields
-// are read only after a claim, and the caller rewrites them only after every claimed tile has been
-// counted in `unfinished`. Hence no thread has to check in or out of a job that it took no part in.
+// Each thread begins with a part of the tiles that is its own, from the first one on, and takes the
+// last ones of others' when it is done: neighbouring tiles, and the same tiles of the next job,
+// meet in one core's cache. A part is one number, so a claim (a compare-exchange) is valid for
+// whatever job is current when it succeeds, even if the thread loaded the number during an earlier
+// one. The job's fields are read only after a claim, and the caller rewrites them only after every
+// claimed tile has been counted in `unfinished`. Hence no thread has to check in or out of a job
+// that it took no part in.
 struct ThreadPool::State {
-  alignas(64) std::atomic<uint32_t> unclaimed{0};  // or kStop
+  // The tiles [first, end) that nobody has claimed: first in the low half.
+  struct alignas(64) Part {
+    std::atomic<uint64_t> open{0};
+
+    void give(uint64_t first, uint64_t end) {
+      open.store(end << 32 | first, std::memory_order_release);
+    }
+    // The first tile, or the last one; kNone if there is none left.
+    uint32_t claim(bool from_the_front) {
+      uint64_t seen = open.load(std::memory_order_acquire);
+      while (true) {
+        const auto first = static_cast<uint32_t>(seen), end = static_cast<uint32_t>(seen >> 32);
+        if (first == end) return kNone;
+        const uint64_t rest = from_the_front ? seen + 1 : seen - (uint64_t{1} << 32);
+        if (open.compare_exchange_weak(seen, rest, std::memory_order_acq_rel,
+                                       std::memory_order_acquire))
+          return from_the_front ? first : end - 1;
+      }
+    }
+  };
+
+  explicit State(size_t threads) : parts(threads) {}
+
+  std::vector<Part> parts;
+  alignas(64) std::atomic<uint32_t> jobs{0};  // so many were begun; what waiting workers watch
   alignas(64) std::atomic<uint32_t> unfinished{0};
   alignas(64) std::atomic<bool> busy{false};
+  std::atomic<bool> stop{false};
   const TileFunction* body = nullptr;
-  uint32_t tiles = 0;
   std::vector<std::thread> workers;
 
   void take_tiles(size_t worker) {
     uint32_t taken = 0;
-    uint32_t left = unclaimed.load(std::memory_order_acquire);
-    while (left != 0 && left != kStop) {
-      if (!unclaimed.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
-                                           std::memory_order_acquire)) {
-        continue;
-      }
-      (*body)(tiles - left, worker);
-      ++taken;
-      left = unclaimed.load(std::memory_order_acquire);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Part& part = parts[(worker + i) % parts.size()];
+      for (uint32_t tile; (tile = part.claim(i == 0)) != kNone; ++taken) (*body)(tile, worker);
     }
     if (taken == 0) return;
     const bool last = unfinished.fetch_sub(taken, std::memory_order_acq_rel) == taken;
@@ -98,19 +119,24 @@ struct ThreadPool::State {
 
   void serve(size_t worker) {
     inside_tile = true;
-    while (true) {
-      wait_while(unclaimed, 0);
-      if (unclaimed.load(std::memory_order_acquire) == kStop) return;
-      take_tiles(worker);
+    for (uint32_t seen = 0;; take_tiles(worker)) {
+      wait_while(jobs, seen);
+      seen = jobs.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_relaxed)) return;
     }
   }
 
-  void share(uint32_t count, const TileFunction& job) {
+  void begin_job() {
+    jobs.fetch_add(1, std::memory_order_release);
+    wake(jobs);
+  }
+
+  void share(uint64_t tiles, const TileFunction& job) {
     body = &job;
-    tiles = count;
-    unfinished.store(count, std::memory_order_relaxed);
-    unclaimed.store(count, std::memory_order_release);
-    wake(unclaimed);
+    unfinished.store(static_cast<uint32_t>(tiles), std::memory_order_relaxed);
+    const uint64_t count = workers.size() + 1;
+    for (uint64_t i = 0; i < count; ++i) parts[i].give(tiles * i / count, tiles * (i + 1) / count);
+    begin_job();
     take_tiles(kCaller);
     spin_until([this] { return unfinished.load(std::memory_order_relaxed) == 0; });
     while (const uint32_t left = unfinished.load(std::memory_order_acquire))
@@ -118,7 +144,7 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(size_t threads) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(size_t threads) : state_(std::make_unique<State>(threads)) {
   TRI_CHECK(threads >= 1);
   state_->workers.reserve(threads - 1);
   try {
@@ -130,8 +156,8 @@ ThreadPool::ThreadPool(size_t threads) : state_(std::make_unique<State>()) {
 }
 
 ThreadPool::~ThreadPool() {
-  state_->unclaimed.store(kStop, std::memory_order_release);
-  wake(state_->unclaimed);
+  state_->stop.store(true, std::memory_order_relaxed);
+  state_->begin_job();
   for (std::thread& worker : state_->workers) worker.join();
 }
 
@@ -139,14 +165,14 @@ size_t ThreadPool::threads() const { return state_->workers.size() + 1; }
 
 void ThreadPool::run_tiles(size_t tiles, TileFunction body) {
   TRI_CHECK(!inside_tile, "run() was called from inside a tile");
-  TRI_CHECK(tiles < kStop, "tiles = {}", tiles);
+  TRI_CHECK(tiles < kNone, "tiles = {}", tiles);
   TRI_CHECK(!state_->busy.exchange(true, std::memory_order_acquire),
             "run() was called from two threads at once");
   inside_tile = true;
   if (tiles <= 1 || state_->workers.empty()) {
     for (size_t tile = 0; tile < tiles; ++tile) body(tile, 0);
   } else {
-    state_->share(static_cast<uint32_t>(tiles), body);
+    state_->share(tiles, body);
   }
   inside_tile = false;
   state_->busy.store(false, std::memory_order_release);
