@@ -267,6 +267,7 @@ int StepBuilder::watched_norm(size_t op, int t) {
     return -1;
   NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
   made.grad_watched = true;
+  made.grad_passed = operation(op)->needs().passes_data;
   made.grad_sums = norm_scratch(norm);
   touch_value(t);
   return norm;

@@ -132,7 +132,8 @@ struct NormSlots {
   // Either may be switched off in a finished plan: the norm's own tick then makes the sums.
   bool watched = false;       // the operation before it makes the sums
   bool grad_watched = false;  // its first reader does, on the way back
-  bool rewrites = false;      // backward replaces GY by dz, see ops::NormGradSums
+  bool grad_passed = false;   // and lets the norm change rows before they are stored
+  bool rewrites = false;      // backward replaces GY by dz, see ops::Rewrite
   std::unique_ptr<ops::NormPlan> plan;
 };
 

@@ -200,8 +200,11 @@ FrozenNorm StepRun::frozen_norm(int norm) const {
 WatchedNorm::WatchedNorm(const StepRun& run, int norm, ops::Sink* sink) : run_(run), norm_(norm) {
   if (norm < 0 || !pick(run.plan->norms, norm).grad_watched) return;
   const NormSlots& slots = pick(run.plan->norms, norm);
+  const ops::Rewrite rewrite = !slots.rewrites                          ? ops::Rewrite::kNever
+                               : slots.grad_passed && !sink->accumulate ? ops::Rewrite::kWhenPassed
+                                                                        : ops::Rewrite::kWhenSummed;
   sums_.emplace(*slots.plan, run.grad_source(pick(run.graph().norms, norm).tensor, true),
-                run.norm_batch(norm).mean, slots.rewrites, run.at(slots.grad_sums));
+                run.norm_batch(norm).mean, rewrite, run.at(slots.grad_sums));
   sink->watcher = &*sums_;
 }
 

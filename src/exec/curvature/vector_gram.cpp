@@ -64,8 +64,8 @@ void VectorGram::load(const ops::GradSource& d, const FrozenNorm& norm, float* r
         continue;
       }
       ops::load_rows(stored, range, y, channels);
-      ops::tile_grad_sums(dz, channels, {y, ops::Format::kF32, channels}, range.count, channels,
-                          norm.mean, plain, centred);
+      ops::tile_grad_sums({dz, ops::Format::kF32, channels}, {y, ops::Format::kF32, channels},
+                          range.count, channels, norm.mean, plain, centred);
       ops::add_floats(plain, channels, sums);
       ops::add_floats(centred, channels, sums + padded_);
     }

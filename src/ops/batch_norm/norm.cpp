@@ -57,16 +57,20 @@ float* partial(const NormPlan& plan, std::byte* scratch, size_t tile, int which)
   return const_cast<float*>(partial(plan, const_cast<const std::byte*>(scratch), tile, which));
 }
 
+RowsAt decoded_rows(const NormPlan& plan, const Stored& y, const Tile& tile, float* room) {
+  Source source;
+  source.stored = y;
+  load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, plan.channels);
+  return {room, Format::kF32, plan.channels};
+}
+
 // The stored rows of a tile: where they lie if kernels can read them there, else in `room`.
 RowsAt stored_rows(const NormPlan& plan, const Stored& y, const Tile& tile, float* room) {
   if (converts_on_load(y.format))
     return {static_cast<const std::byte*>(y.data) +
                 static_cast<size_t>(tile.row * y.row_stride) * numeric::storage_bytes(y.format),
             y.format, y.row_stride, 1.0f / y.scale};
-  Source source;
-  source.stored = y;
-  load_rows(source, {0, tile.row, tile.count, 0, plan.channels}, room, plan.channels);
-  return {room, Format::kF32, plan.channels};
+  return decoded_rows(plan, y, tile, room);
 }
 
 // The rows of a tile, sample by sample: a factor belongs to one sample.
@@ -212,7 +216,7 @@ void norm_frozen(int64_t channels, const NormParams& params, const float* runnin
 }
 
 NormGradSums::NormGradSums(const NormPlan& plan, const GradSource& grad, const float* mean,
-                           bool rewrite, std::byte* scratch)
+                           Rewrite rewrite, std::byte* scratch)
     : NormSums(plan, scratch), grad_(grad), mean_(mean), rewrite_(rewrite) {
   grad_.a = grad_.b = grad_.c = nullptr;
   const Stored& gy = grad.grad;
@@ -225,10 +229,25 @@ NormGradSums::NormGradSums(const NormPlan& plan, const GradSource& grad, const f
            gy.scale};
 }
 
+void NormGradSums::pass(const RowRange& range, float* rows, int64_t stride) const noexcept {
+  if (rewrite_ == Rewrite::kWhenPassed) differentiate_rows(grad_, range, rows, stride);
+}
+
 void NormGradSums::tile(size_t index, size_t worker) noexcept {
   const Tile tile(plan_, index);
-  const bool in_place = rewrite_ && back_.direct();
-  float *dz = room(worker), *values = dz + plan_.tile_rows * plan_.channels;
+  float *room_of_dz = room(worker), *values = room_of_dz + plan_.tile_rows * plan_.channels;
+  const RowsAt y = stored_rows(plan_, grad_.value.stored, tile, values);
+  const auto sum = [&](const RowsAt& dz) {
+    tile_grad_sums(dz, y, tile.count, plan_.channels, mean_ + tile.ghost * plan_.channels,
+                   partial(plan_, scratch_, index, 0), partial(plan_, scratch_, index, 1));
+  };
+  if (rewrite_ == Rewrite::kWhenPassed) {
+    const bool as_it_lies = grad_.grad.format == y.format || grad_.grad.format == Format::kF32;
+    return sum(as_it_lies ? stored_rows(plan_, grad_.grad, tile, room_of_dz)
+                          : decoded_rows(plan_, grad_.grad, tile, room_of_dz));
+  }
+  const bool rewrites = rewrite_ == Rewrite::kWhenSummed, in_place = rewrites && back_.direct();
+  float* dz = room_of_dz;
   int64_t dz_stride = plan_.channels;
   if (in_place) {
     dz = static_cast<float*>(back_.data) + tile.row * back_.row_stride;
@@ -237,11 +256,9 @@ void NormGradSums::tile(size_t index, size_t worker) noexcept {
   for_each_sample(plan_, tile, [&](const RowRange& range, int64_t done) {
     float* rows_of_sample = dz + done * dz_stride;
     load_grad_rows(grad_, range, rows_of_sample, dz_stride);
-    if (rewrite_ && !in_place) counts_.add(store_rows(back_, range, rows_of_sample, dz_stride));
+    if (rewrites && !in_place) counts_.add(store_rows(back_, range, rows_of_sample, dz_stride));
   });
-  tile_grad_sums(dz, dz_stride, stored_rows(plan_, grad_.value.stored, tile, values), tile.count,
-                 plan_.channels, mean_ + tile.ghost * plan_.channels,
-                 partial(plan_, scratch_, index, 0), partial(plan_, scratch_, index, 1));
+  sum({dz, Format::kF32, dz_stride});
 }
 
 void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
@@ -280,7 +297,8 @@ void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormPar
 StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
                           const NormParams& params, const NormGrads& grads, bool rewrite,
                           std::byte* scratch, base::ThreadPool& pool) noexcept {
-  NormGradSums sums(plan, grad, batch.mean, rewrite, scratch);
+  NormGradSums sums(plan, grad, batch.mean, rewrite ? Rewrite::kWhenSummed : Rewrite::kNever,
+                    scratch);
   sums.make_all(pool);
   norm_join_grads(plan, batch, params, grads, scratch, pool);
   return sums.lost();

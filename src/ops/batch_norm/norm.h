@@ -109,20 +109,25 @@ struct NormGrads {
   float* beta;
 };
 
+// dz replaces GY, so that the passes that follow need not differentiate an expensive activation
+// again, each for itself: never, where GY lies as its tile is summed (rounded once more), or on the
+// way there, by an operation that passes its rows.
+enum class Rewrite : uint8_t { kNever, kWhenSummed, kWhenPassed };
+
 // Backward: sums of dz and dz * (y - mean). `grad` carries the norm's scale and shift in
-// grad.value.norm. With `rewrite`, dz replaces GY where it lies, rounded once more: the passes that
-// follow need not differentiate an expensive activation again, each for itself.
+// grad.value.norm.
 class NormGradSums final : public NormSums {
  public:
-  NormGradSums(const NormPlan& plan, const GradSource& grad, const float* mean, bool rewrite,
+  NormGradSums(const NormPlan& plan, const GradSource& grad, const float* mean, Rewrite rewrite,
                std::byte* scratch);
-  StoreCounts lost() const { return counts_.total(); }  // by rewriting
+  void pass(const RowRange& range, float* rows, int64_t stride) const noexcept override;
+  StoreCounts lost() const { return counts_.total(); }  // by rewriting when summed
 
  private:
   void tile(size_t index, size_t worker) noexcept override;
   GradSource grad_;
   const float* mean_;
-  bool rewrite_;
+  Rewrite rewrite_;
   Sink back_;
   CountSum counts_;
 };
@@ -132,7 +137,7 @@ void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormPar
                      const NormGrads& grads, const std::byte* scratch,
                      base::ThreadPool& pool) noexcept;
 
-// Both, where nobody watched. Returns what rewriting lost.
+// Both, where nobody watched; `rewrite`: when summed. Returns what rewriting lost.
 StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,
                           const NormParams& params, const NormGrads& grads, bool rewrite,
                           std::byte* scratch, base::ThreadPool& pool) noexcept;

@@ -10,8 +10,9 @@ namespace tri::ops {
 void tile_moments(const RowsAt& rows, int64_t count, int64_t channels, float* mean,
                   float* m2) noexcept;
 
-// plain[c] = sum of dz, centred[c] = sum of dz * (y - mean).
-void tile_grad_sums(const float* dz, int64_t dz_stride, const RowsAt& y, int64_t count,
-                    int64_t channels, const float* mean, float* plain, float* centred) noexcept;
+// plain[c] = sum of dz, centred[c] = sum of dz * (y - mean). Both are of one format, or dz is of
+// fp32.
+void tile_grad_sums(const RowsAt& dz, const RowsAt& y, int64_t count, int64_t channels,
+                    const float* mean, float* plain, float* centred) noexcept;
 
 }  // namespace tri::ops

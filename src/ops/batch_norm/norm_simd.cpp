@@ -68,7 +68,7 @@ struct Moments {
   float* m2;
 };
 
-template <Format kFormat>
+template <Format kGrad, Format kFormat>
 struct GradSums {
   template <int kVectors, class D>
   HWY_INLINE void run(D d, int64_t c) const {
@@ -81,7 +81,7 @@ struct GradSums {
     }
     for (int64_t i = 0; i < count; ++i) {
       for (int v = 0; v < kVectors; ++v) {
-        const V g = hn::LoadU(d, dz + i * dz_stride + c + v * lanes);
+        const V g = dz.load(d, i, c + v * lanes);
         const V off = hn::Sub(y.load(d, i, c + v * lanes), center[v]);
         sum[v] = hn::Add(sum[v], g);
         product[v] = hn::MulAdd(g, off, product[v]);
@@ -92,8 +92,7 @@ struct GradSums {
       hn::StoreU(product[v], d, centred + c + v * lanes);
     }
   }
-  const float* dz;
-  int64_t dz_stride;
+  Rows<kGrad> dz;
   Rows<kFormat> y;
   int64_t count;
   const float* mean;
@@ -118,11 +117,15 @@ void tile_moments(const RowsAt& rows, int64_t count, int64_t channels, float* me
   });
 }
 
-void tile_grad_sums(const float* dz, int64_t dz_stride, const RowsAt& y, int64_t count,
-                    int64_t channels, const float* mean, float* plain, float* centred) {
+void tile_grad_sums(const RowsAt& dz, const RowsAt& y, int64_t count, int64_t channels,
+                    const float* mean, float* plain, float* centred) {
   for_format(y.format, [&]<Format kFormat>() {
-    for_channel_blocks(channels,
-                       GradSums<kFormat>{dz, dz_stride, {y}, count, mean, plain, centred});
+    if (dz.format == kFormat)
+      for_channel_blocks(channels,
+                         GradSums<kFormat, kFormat>{{dz}, {y}, count, mean, plain, centred});
+    else
+      for_channel_blocks(channels,
+                         GradSums<Format::kF32, kFormat>{{dz}, {y}, count, mean, plain, centred});
   });
 }
 
@@ -139,10 +142,9 @@ void tile_moments(const RowsAt& rows, int64_t count, int64_t channels, float* me
                   float* m2) noexcept {
   HWY_DYNAMIC_DISPATCH(tile_moments)(rows, count, channels, mean, m2);
 }
-void tile_grad_sums(const float* dz, int64_t dz_stride, const RowsAt& y, int64_t count,
-                    int64_t channels, const float* mean, float* plain, float* centred) noexcept {
-  HWY_DYNAMIC_DISPATCH(tile_grad_sums)
-  (dz, dz_stride, y, count, channels, mean, plain, centred);
+void tile_grad_sums(const RowsAt& dz, const RowsAt& y, int64_t count, int64_t channels,
+                    const float* mean, float* plain, float* centred) noexcept {
+  HWY_DYNAMIC_DISPATCH(tile_grad_sums)(dz, y, count, channels, mean, plain, centred);
 }
 }  // namespace tri::ops
 #endif  // HWY_ONCE

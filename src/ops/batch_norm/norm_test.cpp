@@ -134,11 +134,11 @@ void tell_in_pieces(const NormPlan& plan, NormSums& sums, base::ThreadPool& pool
 TEST_P(Norm, watched_rows_give_the_same_bits) {
   base::ThreadPool pool(3);
   for (const NormCase& c : kNormCases)
-    for (const bool rewrite : {false, true}) {
+    for (const Rewrite rewrite : {Rewrite::kNever, Rewrite::kWhenSummed}) {
       Trial whole(c, Format::kBf16), watched(c, Format::kBf16);
       whole.grad.value.activation = watched.grad.value.activation = Activation::kSilu;
       whole.forward(pool);
-      whole.backward(pool, rewrite);
+      whole.backward(pool, rewrite == Rewrite::kWhenSummed);
       std::vector<float> memory(watched.plan.scratch_bytes(pool.threads()) / sizeof(float));
       auto* scratch = reinterpret_cast<std::byte*>(memory.data());
       NormMoments moments(watched.plan, watched.stored, scratch);
@@ -154,6 +154,80 @@ TEST_P(Norm, watched_rows_give_the_same_bits) {
       EXPECT_EQ(whole.running_variance, watched.running_variance);
       EXPECT_EQ(whole.grads, watched.grads);
       EXPECT_EQ(whole.gy, watched.gy);
+    }
+}
+
+// Writes the gradient a few rows of one sample at a time, as an operation that passes them does.
+void write_in_pieces(const Trial& t, const std::vector<float>& gy, const Sink& sink,
+                     base::ThreadPool& pool) {
+  constexpr int64_t kRows = 5, kChannels = 7;
+  const int64_t strips = (t.plan.pixels + kRows - 1) / kRows;
+  const int64_t blocks = (t.plan.channels + kChannels - 1) / kChannels;
+  pool.run(static_cast<size_t>(t.plan.samples * strips * blocks), [&](size_t i, size_t worker) {
+    const auto piece = static_cast<int64_t>(i);
+    const int64_t sample = piece / blocks / strips, pixel = piece / blocks % strips * kRows;
+    const int64_t channel = piece % blocks * kChannels;
+    const RowRange range{sample, pixel, std::min(kRows, t.plan.pixels - pixel), channel,
+                         std::min(kChannels, t.plan.channels - channel)};
+    float rows[kRows * kChannels];
+    for (int64_t r = 0; r < range.count; ++r)
+      std::copy_n(gy.data() + ((sample * t.plan.pixels + pixel + r) * t.plan.channels + channel),
+                  range.channels, rows + r * kChannels);
+    sink.pass(range, rows, kChannels);
+    store_rows(sink, range, rows, kChannels);
+    sink.tell(range, worker);
+  });
+}
+
+TEST_P(Norm, rows_that_are_passed_give_the_bits_of_rewritten_ones) {
+  base::ThreadPool pool(3);
+  for (const NormCase& c : kNormCases)
+    for (const Format format : {Format::kF32, Format::kBf16, Format::kF16, Format::kF8e5}) {
+      Trial rewritten(c, format), passed(c, format);
+      for (Trial* t : {&rewritten, &passed}) {
+        t->grad.value.activation = Activation::kSilu;
+        t->grad.value.sample_factor = t->depth.data();
+        t->forward(pool);
+      }
+      rewritten.backward(pool, true);
+      const std::vector<float> gy = passed.gy;
+      std::fill(passed.gy.begin(), passed.gy.end(), NAN);
+      std::vector<float> memory(passed.plan.scratch_bytes(pool.threads()) / sizeof(float));
+      auto* scratch = reinterpret_cast<std::byte*>(memory.data());
+      NormGradSums sums(passed.plan, passed.grad, passed.batch().mean, Rewrite::kWhenPassed,
+                        scratch);
+      Sink sink{passed.gy.data(), Format::kF32, c.channels, c.channels, c.pixels};
+      sink.watcher = &sums;
+      write_in_pieces(passed, gy, sink, pool);
+      norm_join_grads(passed.plan, passed.batch(), passed.params(), passed.norm_grads(), scratch,
+                      pool);
+      EXPECT_EQ(rewritten.gy, passed.gy);
+      EXPECT_EQ(rewritten.grads, passed.grads);
+    }
+}
+
+// Where the gradient is stored in fewer bits, the sums are those of what is stored.
+TEST_P(Norm, rows_that_are_passed_are_summed_as_they_are_stored) {
+  base::ThreadPool pool(3);
+  for (const NormCase& c : kNormCases)
+    for (const Format format : {Format::kBf16, Format::kF16, Format::kF8e5}) {
+      Trial t(c, Format::kBf16), as_stored(c, Format::kBf16);
+      t.grad.value.activation = Activation::kSilu;
+      t.forward(pool);
+      as_stored.forward(pool);
+      std::vector<std::byte> codes(t.gy.size() * numeric::storage_bytes(format));
+      t.grad.grad = {codes.data(), format, c.channels, c.channels, c.pixels};
+      std::vector<float> memory(t.plan.scratch_bytes(pool.threads()) / sizeof(float));
+      auto* scratch = reinterpret_cast<std::byte*>(memory.data());
+      NormGradSums sums(t.plan, t.grad, t.batch().mean, Rewrite::kWhenPassed, scratch);
+      Sink sink{codes.data(), format, c.channels, c.channels, c.pixels};
+      sink.watcher = &sums;
+      write_in_pieces(t, t.gy, sink, pool);
+      norm_join_grads(t.plan, t.batch(), t.params(), t.norm_grads(), scratch, pool);
+      // A norm without activation, whose GY is what was stored.
+      simd::decode(format, codes.data(), as_stored.gy.data(), as_stored.gy.size());
+      as_stored.backward(pool, false);
+      EXPECT_EQ(as_stored.grads, t.grads);
     }
 }
 

@@ -70,6 +70,7 @@ class UnitRows {
                    p_.back_runs.size(), p_.back_x.src_step, p_.back_x.dst_step, nullptr, dst, pixel,
                    channels_});
     const RowRange range{sample_, y * g_.in.w, g_.in.w, channel_, channels_};
+    sink.pass(range, dst, pixel);
     StoreCounts counts;
     if (!sink.direct()) counts = store_rows(sink, range, dst, pixel);
     sink.tell(range, worker);

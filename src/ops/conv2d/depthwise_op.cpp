@@ -27,7 +27,7 @@ class Depthwise final : public Operation {
     needs_.data_with_weights = needs_.kernels.backward == Kernel::kJoined;
     needs_.weights_scratch = std::max(data_offset_ + backward_.shared_bytes(),
                                       spec.attr.bias ? spec.threads * bias_grad_worker_bytes() : 0);
-    needs_.tells_forward = needs_.tells_data = true;
+    needs_.tells_forward = needs_.tells_data = needs_.passes_data = true;
     needs_.gradient_parts = grad_.parts();
     needs_.macs = geometry.useful_macs();
   }

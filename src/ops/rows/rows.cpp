@@ -84,6 +84,11 @@ RowsAt read_rows(const Stored& s, const RowRange& range, int64_t row, int64_t ro
   return {room, Format::kF32, room_stride};
 }
 
+// Of the tensor, beside GY.
+bool reads_stored(const GradSource& source) {
+  return source.value.activation != Activation::kNone || source.b != nullptr;
+}
+
 TransformParams params_of(const Source& source, const RowRange& range) {
   TransformParams p;
   if (source.norm.scale != nullptr) {
@@ -190,13 +195,14 @@ void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
   if (source.value.gates != nullptr) return load_gated_grad_rows(source, range, dst, dst_stride);
   const Source& value = source.value;
   if (source.plain()) return decode_rows(source.grad, range, 0, range.count, dst, dst_stride);
-  const bool reads_stored = value.activation != Activation::kNone || source.b != nullptr;
-  const bool in_place = converts_on_load(source.grad.format) &&
-                        (!reads_stored || value.stored.format == source.grad.format);
+  const bool with_stored = reads_stored(source);
+  const bool alike = value.stored.format == source.grad.format ||
+                     (source.grad.format == Format::kF32 && converts_on_load(value.stored.format));
+  const bool in_place = converts_on_load(source.grad.format) && (!with_stored || alike);
   if (in_place) {
     const RowsAt grad = read_rows(source.grad, range, 0, range.count, true, nullptr, 0);
     const RowsAt stored =
-        reads_stored ? read_rows(value.stored, range, 0, range.count, true, nullptr, 0) : grad;
+        with_stored ? read_rows(value.stored, range, 0, range.count, true, nullptr, 0) : grad;
     return transform_grad_rows(params_of(source, range), grad, stored, dst, dst_stride, range.count,
                                range.channels);
   }
@@ -213,10 +219,34 @@ void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
       float* to = dst + row * dst_stride + first;
       const RowsAt grad = read_rows(source.grad, part, row, rows, false, to, dst_stride);
       RowsAt stored = grad;
-      if (reads_stored)
+      if (with_stored)
         stored = read_rows(value.stored, part, row, rows, false, room, part.channels);
       transform_grad_rows(params, grad, stored, to, dst_stride, rows, part.channels);
     }
+  }
+}
+
+void differentiate_rows(const GradSource& source, const RowRange& range, float* rows,
+                        int64_t stride) noexcept {
+  const Stored& value = source.value.stored;
+  const bool in_place = !reads_stored(source) || converts_on_load(value.format);
+  for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
+    RowRange part = range;
+    part.channel += first;
+    part.channels = in_place ? range.channels : std::min(kPieceFloats, range.channels - first);
+    const GradParams params = params_of(source, part);
+    const int64_t piece = in_place ? range.count : piece_rows(part);
+    float room[kPieceFloats];
+    for (int64_t row = 0; row < range.count; row += piece) {
+      const int64_t count = std::min(piece, range.count - row);
+      float* at_once = rows + row * stride + first;
+      const RowsAt grad{at_once, Format::kF32, stride};
+      const RowsAt stored = reads_stored(source)
+                                ? read_rows(value, part, row, count, in_place, room, part.channels)
+                                : grad;
+      transform_grad_rows(params, grad, stored, at_once, stride, count, part.channels);
+    }
+    if (in_place) return;
   }
 }
 

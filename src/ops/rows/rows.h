@@ -81,6 +81,10 @@ struct RowRange;
 // ops/batch_norm/norm.h.
 class RowWatcher {
  public:
+  // Rows on their way to the tensor, in fp32 and `stride` floats apart, for the watcher to change.
+  // Before finished(), and only by operations that say so, see Needs.
+  virtual void pass(const RowRange& /*range*/, float* /*rows*/, int64_t /*stride*/) const noexcept {
+  }
   // Called from many threads at once, every number of a tensor once; pixels may run into the
   // samples that follow. Must not throw.
   virtual void finished(const RowRange& range, size_t worker) noexcept = 0;
@@ -99,6 +103,9 @@ struct Sink {
   float scale = 1.0f;             // as Stored::scale
   RowWatcher* watcher = nullptr;  // obeyed by operations that say so, see Needs
 
+  void pass(const RowRange& range, float* rows, int64_t stride) const {
+    if (watcher != nullptr && !accumulate) watcher->pass(range, rows, stride);
+  }
   void tell(const RowRange& range, size_t worker) const {
     if (watcher != nullptr) watcher->finished(range, worker);
   }
@@ -143,6 +150,9 @@ void load_gates(const Source& source, const RowRange& range, Gate* dst, float* r
 // The gradient of the stored tensor.
 void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept;
+// The same where GY lies in `rows`, which become the gradient, and not in the tensor.
+void differentiate_rows(const GradSource& source, const RowRange& range, float* rows,
+                        int64_t stride) noexcept;
 StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,
                        int64_t src_stride) noexcept;
 

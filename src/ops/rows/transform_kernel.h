@@ -44,7 +44,8 @@ struct GradParams {
 };
 
 // dst = a * dz + b * (stored - mean) + c with dz = (grad * factors + channel_addend) *
-// activation'(scale * stored + shift). dst may be grad or stored. Both are of one format.
+// activation'(scale * stored + shift). dst may be grad or stored. Both are of one format, or grad
+// is of fp32.
 void transform_grad_rows(const GradParams& params, const RowsAt& grad, const RowsAt& stored,
                          float* dst, int64_t dst_stride, int64_t rows, int64_t channels) noexcept;
 

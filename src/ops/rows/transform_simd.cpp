@@ -155,12 +155,13 @@ void transform(const TransformParams p, const RowsAt& src, float* dst, int64_t d
 }
 
 // kSums: batch norm's statistics are not frozen, b, c and mean are there.
-template <Format kFormat, Activation kActivation, bool kSums, bool kFactors>
+template <Format kGrad, Format kFormat, Activation kActivation, bool kSums, bool kFactors>
 void transform_grad(const GradParams p, const RowsAt& grad, const RowsAt& stored, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) {
   constexpr bool kReadsStored = kActivation != Activation::kNone || kSums;
   for (int64_t i = 0; i < rows; ++i) {
-    const RowAt<kFormat> g(grad, i), x(stored, i);
+    const RowAt<kGrad> g(grad, i);
+    const RowAt<kFormat> x(stored, i);
     float* to = dst + i * dst_stride;
     for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
       auto value = g.template load<vectors()>(d, c);
@@ -250,11 +251,15 @@ void transform_rows(const TransformParams& p, const RowsAt& src, float* dst, int
 
 void transform_grad_rows(const GradParams& p, const RowsAt& grad, const RowsAt& stored, float* dst,
                          int64_t dst_stride, int64_t rows, int64_t channels) {
-  for_kind(grad.format, p.value.activation, [&]<Format kFormat, Activation kActivation>() {
+  for_kind(stored.format, p.value.activation, [&]<Format kFormat, Activation kActivation>() {
     const bool factors = has_factors(p.value) || p.channel_addend != nullptr;
     for_facts(p.b != nullptr, factors, [&]<bool kSums, bool kFactors>() {
-      transform_grad<kFormat, kActivation, kSums, kFactors>(p, grad, stored, dst, dst_stride, rows,
-                                                            channels);
+      if (grad.format == kFormat)
+        transform_grad<kFormat, kFormat, kActivation, kSums, kFactors>(p, grad, stored, dst,
+                                                                       dst_stride, rows, channels);
+      else
+        transform_grad<Format::kF32, kFormat, kActivation, kSums, kFactors>(
+            p, grad, stored, dst, dst_stride, rows, channels);
     });
   });
 }

@@ -62,6 +62,7 @@ StoreCounts slide(const WindowPlan& p, const S& source, const Sink& sink, Kernel
         }
         kernel(row);
         const RowRange range{n, y * p.dst.w, p.dst.w, channel, channels};
+        sink.pass(range, row.dst, row.dst_pixel);
         if (!sink.direct()) counts += store_rows(sink, range, row.dst, row.dst_pixel);
         sink.tell(range, worker);
       }
