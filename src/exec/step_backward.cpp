@@ -260,14 +260,15 @@ void StepBuilder::scale_backward(size_t index) {
            });
 }
 
-int StepBuilder::watched_norm(size_t op, int t) {
+int StepBuilder::watched_norm(size_t op, const std::pair<int, bool>& sink) {
+  const auto& [t, accumulate] = sink;
   const int norm = t < 0 ? -1 : tensor(t).norm;
   if (norm < 0 || plan_.spec.measures() || !operation(op)->needs().tells_data ||
       first_reader_[static_cast<size_t>(t)] != op)
     return -1;
   NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
   made.grad_watched = true;
-  made.grad_passed = operation(op)->needs().passes_data;
+  made.grad_passed = operation(op)->needs().passes_data && !accumulate;
   made.grad_sums = norm_scratch(norm);
   touch_value(t);
   return norm;
@@ -294,13 +295,13 @@ void StepBuilder::data_backward(size_t index) {
   }
   if (operation(index)->needs().data_with_weights && !plan_.spec.measures()) {
     joined_ = sinks;  // weights_backward() does both
-    joined_norm_ = watched_norm(index, sinks[0].first);
+    joined_norm_ = watched_norm(index, sinks[0]);
     return;
   }
   touch_grad(op.output);
   touch(plan_.saved[index]);
   const int memory = scratch(operation(index)->needs().backward_scratch, tensor(op.output).layer);
-  const int norm = watched_norm(index, sinks[0].first);
+  const int norm = watched_norm(index, sinks[0]);
   add_tick(op.name + " backward", Phase::kBackward,
            [index, sinks, cleared, memory, norm](StepRun& run) {
              const LoweredOp& lowered = run.graph().ops[index];

@@ -85,8 +85,9 @@ class StepBuilder {
   bool open_grad(int t);
   bool rewrites_grad(int t) const;
   bool reads_under_factor(size_t scale) const;
-  // The norm of tensor t, if `op` is the last to add to its gradient and can make its sums; or -1.
-  int watched_norm(size_t op, int t);
+  // The norm of the tensor whose gradient goes to `sink` (tensor, accumulate), if `op` is the last
+  // to add to it and can make the norm's sums; or -1.
+  int watched_norm(size_t op, const std::pair<int, bool>& sink);
   bool may_alias(size_t add, int input, const std::vector<int>& aliased) const;
   // Sums wait for the next micro-batch.
   bool accumulates() const { return plan_.spec.micros > 1; }

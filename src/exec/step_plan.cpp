@@ -140,6 +140,7 @@ void StepBuilder::make_tensors() {
     TensorSlots& made = plan_.tensors[t];
     const LayerFormats& formats = plan_.formats(value.layer);
     made.y = plan_.spec.training ? formats.y : Format::kF32;
+    made.of_half = made.y != Format::kF32;
     made.gy = formats.gy;
     if (value.scaled >= 0) continue;
     const size_t bytes =

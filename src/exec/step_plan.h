@@ -120,6 +120,7 @@ struct TensorSlots {
   // multiplied with this (index into Lowered::factors), then this (buffer) is to be added.
   int grad_factor = -1, grad_addend = -1;
   Format y = Format::kF32, gy = Format::kF32;
+  bool of_half = false;  // see ops::Source; y in 16 bits or fewer
 };
 
 struct NormSlots {

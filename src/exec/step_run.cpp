@@ -84,6 +84,7 @@ ops::Source StepRun::source(int t) const {
                    tensor.shape.pixels(),
                    value_scale(t)};
   source.activation = tensor.activation;
+  source.of_half = slots.of_half;
   if (tensor.norm >= 0) {
     const ops::NormBatch norm = norm_batch(tensor.norm);
     const ops::NormPlan& norm_plan = *pick(plan->norms, tensor.norm).plan;
@@ -200,9 +201,9 @@ FrozenNorm StepRun::frozen_norm(int norm) const {
 WatchedNorm::WatchedNorm(const StepRun& run, int norm, ops::Sink* sink) : run_(run), norm_(norm) {
   if (norm < 0 || !pick(run.plan->norms, norm).grad_watched) return;
   const NormSlots& slots = pick(run.plan->norms, norm);
-  const ops::Rewrite rewrite = !slots.rewrites                          ? ops::Rewrite::kNever
-                               : slots.grad_passed && !sink->accumulate ? ops::Rewrite::kWhenPassed
-                                                                        : ops::Rewrite::kWhenSummed;
+  const ops::Rewrite rewrite = !slots.rewrites     ? ops::Rewrite::kNever
+                               : slots.grad_passed ? ops::Rewrite::kWhenPassed
+                                                   : ops::Rewrite::kWhenSummed;
   sums_.emplace(*slots.plan, run.grad_source(pick(run.graph().norms, norm).tensor, true),
                 run.norm_batch(norm).mean, rewrite, run.at(slots.grad_sums));
   sink->watcher = &*sums_;

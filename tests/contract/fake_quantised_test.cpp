@@ -78,8 +78,12 @@ class WideStep {
       bytes += buffer.bytes;
     }
     for (exec::TensorSlots& slots : plan_.tensors) slots.y = slots.gy = Format::kF32;
-    // Values are rounded between ticks: nobody may look at them within one.
-    for (exec::NormSlots& norm : plan_.norms) norm.watched = norm.grad_watched = false;
+    // Values are rounded between ticks: nobody may look at them within one. Rows that are passed to
+    // a norm change before they are rounded; its sums are made again when they are.
+    for (exec::NormSlots& norm : plan_.norms) {
+      norm.watched = false;
+      norm.grad_watched = norm.grad_watched && norm.grad_passed && norm.rewrites;
+    }
     region_ = std::make_unique<Room>(bytes);
     run(problem);
   }
@@ -140,6 +144,20 @@ class WideStep {
     for (step.tick = 0; step.tick < plan_.ticks.size(); ++step.tick) {
       plan_.ticks[step.tick].run(step);
       round_all();
+      sum_passed_again(step);
+    }
+  }
+
+  // Of gradients that are not there yet, or no more, the sums are of no use and no harm.
+  void sum_passed_again(const exec::StepRun& step) {
+    for (size_t n = 0; n < plan_.norms.size(); ++n) {
+      const exec::NormSlots& slots = plan_.norms[n];
+      if (!slots.grad_watched) continue;
+      const auto norm = static_cast<int>(n);
+      ops::NormGradSums(*slots.plan, step.grad_source(graph_.norms[n].tensor, true),
+                        step.norm_batch(norm).mean, ops::Rewrite::kWhenPassed,
+                        step.at(slots.grad_sums))
+          .make_all(*step.pool);
     }
   }
 
@@ -211,6 +229,7 @@ std::shared_ptr<const nn::Model> mobile_network() {
   x = graph.silu(graph.batch_norm(x, "norm1"));
   Tensor y = graph.conv(x, "winograd", {.out = 32, .kernel = 3, .padding = 1, .bias = false});
   y = graph.relu(graph.batch_norm(y, "norm2"));
+  y = graph.silu(graph.batch_norm(graph.conv(y, "expand", {.out = 32, .bias = false}), "norm5"));
   y = graph.conv(y, "depthwise", {.out = 32, .kernel = 3, .padding = 1, .groups = 32});
   y = graph.silu(graph.batch_norm(y, "norm3"));
   Tensor f = graph.silu(graph.conv(graph.global_avg_pool(y), "squeeze", {.out = 6}));

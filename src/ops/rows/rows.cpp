@@ -97,6 +97,7 @@ TransformParams params_of(const Source& source, const RowRange& range) {
     p.shift = source.norm.shift + ghost;
   }
   p.activation = source.activation;
+  p.of_half = source.of_half;
   if (source.channel_factor != nullptr)
     p.channel_factor =
         source.channel_factor + range.sample * source.stored.channels + range.channel;

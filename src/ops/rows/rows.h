@@ -46,6 +46,9 @@ struct Source {
   Stored stored;
   NormLoad norm;
   Activation activation = Activation::kNone;
+  // What is activated was stored in 16 bits or fewer, and needs no more exact activation than that
+  // (simd::Accuracy). Said by whoever chose the format: the one at hand may be a wider copy.
+  bool of_half = false;
   const float* channel_factor = nullptr;  // (samples, channels), or null
   const float* sample_factor = nullptr;   // (samples), or null
   // (samples, pixels, channels), or null: the sides are given, whatever the stored numbers say, so

@@ -127,11 +127,15 @@ constexpr Use kUses[] = {{false, false, false},    {true, false, false},
                          {true, true, true},       {false, false, false, true},
                          {true, true, false, true}};
 
+// All narrow formats but one, of those that are decoded first.
+bool from_half(Format format) { return format != Format::kF32 && format != Format::kF16e6; }
+
 Source source_of(const Layout& layout, const Held& held, const Parts& parts, const Use& use,
                  Activation activation) {
   Source source;
   source.stored = layout.stored(held);
   source.activation = activation;
+  source.of_half = from_half(source.stored.format);
   if (use.norm) source.norm = {parts.scale.data(), parts.shift.data(), layout.channels, kGhost};
   if (use.channel_factor) source.channel_factor = parts.channel_factor.data();
   if (use.sample_factor) source.sample_factor = parts.sample_factor.data();
@@ -181,7 +185,10 @@ class Rows : public simd::TargetTest {};
 
 // A product, a fused multiply-add, an exponential of two ulps, a quotient, two factors: a dozen
 // roundings of numbers that grow to no more than `most` on the way.
-double tolerance(double most) { return 12 * 0x1p-24 * std::max(most, 1.0); }
+// Activations of numbers from half may be off by 2^-16 (simd::Accuracy).
+double tolerance(double most, bool of_half) {
+  return (12 * 0x1p-24 + (of_half ? 0x1p-16 : 0)) * std::max(most, 1.0);
+}
 
 TEST_P(Rows, load_what_the_definition_says) {
   for (const Layout& layout : kLayouts) {
@@ -201,12 +208,42 @@ TEST_P(Rows, load_what_the_definition_says) {
               ASSERT_NEAR(double{got[static_cast<size_t>(i * stride + c)]},
                           activated(activation, z) * at.factor,
                           tolerance((std::abs(at.scale * double{held.at(at.index)}) + 2) *
-                                    std::abs(at.factor)))
+                                        std::abs(at.factor),
+                                    source.of_half))
                   << numeric::spec(format).name << " " << name(activation) << " channel " << c;
             });
             for (int64_t i = 0; i < range.count; ++i)
               for (int64_t c = range.channels; c < stride; ++c)
                 ASSERT_EQ(got[static_cast<size_t>(i * stride + c)], 77.0f) << "wrote into the gap";
+          }
+        }
+    }
+  }
+}
+
+// GY that is on its way to the tensor becomes the gradient as GY that lies there does.
+TEST_P(Rows, differentiate_as_gradients_are_loaded) {
+  for (const Layout& layout : kLayouts) {
+    const Parts parts(layout);
+    const Held grad(Format::kF32, draws(10, layout.elements()));
+    for (const Format format : kAllFormats) {
+      const Held value(format, draws(1, layout.elements(), 3.0));
+      for (const Activation activation : kActivations)
+        for (const Use& use : kUses) {
+          GradSource source;
+          source.grad = layout.stored(grad);
+          source.value = source_of(layout, value, parts, use, activation);
+          if (use.channel_addend) source.channel_addend = parts.channel_addend.data();
+          for (const RowRange& range : ranges(layout, use)) {
+            const int64_t stride = range.channels + 1;
+            std::vector<float> want(static_cast<size_t>(range.count * stride), 77.0f), rows = want;
+            load_grad_rows(source, range, want.data(), stride);
+            for_each(layout, range, [&](int64_t i, int64_t c, int64_t sample, int64_t pixel) {
+              const int64_t at = (sample * layout.pixels + pixel) * layout.row_stride;
+              rows[static_cast<size_t>(i * stride + c)] = grad.at(at + range.channel + c);
+            });
+            differentiate_rows(source, range, rows.data(), stride);
+            ASSERT_EQ(want, rows) << numeric::spec(format).name << " " << name(activation);
           }
         }
     }
@@ -252,7 +289,8 @@ TEST_P(Rows, load_gradients_as_the_definition_says) {
                   most +=
                       std::abs(at.b) * (std::abs(y) + std::abs(at.mean)) + std::abs(at.constant);
                 }
-                ASSERT_NEAR(double{got[static_cast<size_t>(i * stride + c)]}, want, tolerance(most))
+                ASSERT_NEAR(double{got[static_cast<size_t>(i * stride + c)]}, want,
+                            tolerance(most, source.value.of_half))
                     << numeric::spec(format).name << " " << name(activation) << " channel " << c;
               });
             }

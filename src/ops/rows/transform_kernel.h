@@ -16,6 +16,7 @@ struct TransformParams {
   const float* channel_factor = nullptr;  // null: none
   float sample_factor = 1.0f;
   Activation activation = Activation::kNone;
+  bool of_half = false;  // see Source
 };
 
 // Rows of a tensor where they lie, from the first channel wanted on.

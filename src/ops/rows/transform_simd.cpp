@@ -24,16 +24,18 @@ constexpr int kSide = 4;
 template <class D, int kN>
 using Vectors = sm::Vectors<D, kN>;
 
-// Of numbers as they were stored.
-template <Format kFormat>
-constexpr sm::Accuracy kAccuracyOf =
-    kFormat == Format::kF32 ? sm::Accuracy::kFull : sm::Accuracy::kOfHalf;
+// An activation and how exact it is.
+template <Activation kIs, sm::Accuracy kAs = sm::Accuracy::kFull>
+struct Act {
+  static constexpr Activation kActivation = kIs;
+  static constexpr sm::Accuracy kAccuracy = kAs;
+};
 
-template <Format kFormat, Activation kActivation, class D, int kN>
+template <class A, class D, int kN>
 HWY_INLINE void activate(D d, Vectors<D, kN>& z) {
-  constexpr sm::Accuracy kAccuracy = kAccuracyOf<kFormat>;
-  if constexpr (kActivation == Activation::kSilu) z = sm::silu<kAccuracy>(d, z);
-  if constexpr (kActivation == Activation::kSigmoid) z = sm::sigmoid<kAccuracy>(d, z);
+  constexpr Activation kActivation = A::kActivation;
+  if constexpr (kActivation == Activation::kSilu) z = sm::silu<A::kAccuracy>(d, z);
+  if constexpr (kActivation == Activation::kSigmoid) z = sm::sigmoid<A::kAccuracy>(d, z);
   for (int i = 0; i < kN; ++i) {
     // In this order x86 lets a NaN through.
     if constexpr (kActivation == Activation::kRelu) z[i] = hn::Max(hn::Zero(d), z[i]);
@@ -43,14 +45,14 @@ HWY_INLINE void activate(D d, Vectors<D, kN>& z) {
 }
 
 // grad *= activation'(z), with PyTorch's choices at the corners: 0 at z = 0 and at z = 6.
-template <Format kFormat, Activation kActivation, class D, int kN>
+template <class A, class D, int kN>
 HWY_INLINE void activate_grad(D d, const Vectors<D, kN>& z, Vectors<D, kN>& grad) {
   const auto zero = hn::Zero(d), six = hn::Set(d, 6.0f), one = hn::Set(d, 1.0f);
-  constexpr sm::Accuracy kAccuracy = kAccuracyOf<kFormat>;
+  constexpr Activation kActivation = A::kActivation;
   Vectors<D, kN> slope;
-  if constexpr (kActivation == Activation::kSilu) slope = sm::silu_derivative<kAccuracy>(d, z);
+  if constexpr (kActivation == Activation::kSilu) slope = sm::silu_derivative<A::kAccuracy>(d, z);
   if constexpr (kActivation == Activation::kSigmoid) {
-    slope = sm::sigmoid<kAccuracy>(d, z);
+    slope = sm::sigmoid<A::kAccuracy>(d, z);
     for (int i = 0; i < kN; ++i) slope[i] = hn::Mul(slope[i], hn::Sub(one, slope[i]));
   }
   for (int i = 0; i < kN; ++i) {
@@ -138,7 +140,7 @@ HWY_INLINE void for_facts(bool first, bool second, Body body) {
     second ? body.template operator()<false, true>() : body.template operator()<false, false>();
 }
 
-template <Format kFormat, Activation kActivation, bool kNorm, bool kFactors>
+template <Format kFormat, class A, bool kNorm, bool kFactors>
 void transform(const TransformParams p, const RowsAt& src, float* dst, int64_t dst_stride,
                int64_t rows, int64_t channels) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -147,7 +149,7 @@ void transform(const TransformParams p, const RowsAt& src, float* dst, int64_t d
     for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
       auto x = from.template load<vectors()>(d, c);
       normalise<kNorm>(d, p, c, x);
-      activate<kFormat, kActivation>(d, x);
+      activate<A>(d, x);
       multiply<kFactors>(d, p, c, x);
       store(d, x, to + c);
     });
@@ -155,10 +157,11 @@ void transform(const TransformParams p, const RowsAt& src, float* dst, int64_t d
 }
 
 // kSums: batch norm's statistics are not frozen, b, c and mean are there.
-template <Format kGrad, Format kFormat, Activation kActivation, bool kSums, bool kFactors>
+template <Format kGrad, Format kFormat, class A, bool kSums, bool kFactors>
 void transform_grad(const GradParams p, const RowsAt& grad, const RowsAt& stored, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) {
-  constexpr bool kReadsStored = kActivation != Activation::kNone || kSums;
+  constexpr bool kActivates = A::kActivation != Activation::kNone;
+  constexpr bool kReadsStored = kActivates || kSums;
   for (int64_t i = 0; i < rows; ++i) {
     const RowAt<kGrad> g(grad, i);
     const RowAt<kFormat> x(stored, i);
@@ -169,10 +172,10 @@ void transform_grad(const GradParams p, const RowsAt& grad, const RowsAt& stored
       if (kFactors && p.channel_addend != nullptr) add_vectors(d, p.channel_addend + c, value);
       Vectors<decltype(d), vectors()> at;
       if constexpr (kReadsStored) at = x.template load<vectors()>(d, c);
-      if constexpr (kActivation != Activation::kNone) {
+      if constexpr (kActivates) {
         auto z = at;
         if (p.value.scale != nullptr) normalise<true>(d, p.value, c, z);
-        activate_grad<kFormat, kActivation>(d, z, value);
+        activate_grad<A>(d, z, value);
       }
       for (int v = 0; v < vectors(); ++v, c += static_cast<int64_t>(hn::Lanes(d))) {
         if (kSums || p.a != nullptr) value[v] = hn::Mul(value[v], hn::LoadU(d, p.a + c));
@@ -214,52 +217,59 @@ void multiply_rows(const float* HWY_RESTRICT factor, int64_t rows, int64_t chann
   });
 }
 
-// Calls body.operator()<kFormat, kActivation>().
+// Calls body.operator()<kFormat, A>().
 template <Format kFormat, class Body>
-HWY_INLINE void for_activation(Activation activation, Body body) {
-  switch (activation) {
+HWY_INLINE void for_activation(const TransformParams& p, Body body) {
+#if HWY_TARGET <= HWY_AVX3  // elsewhere both are the same
+  constexpr auto kOfHalf = sm::Accuracy::kOfHalf;
+  if (p.of_half && p.activation == Activation::kSilu)
+    return body.template operator()<kFormat, Act<Activation::kSilu, kOfHalf>>();
+  if (p.of_half && p.activation == Activation::kSigmoid)
+    return body.template operator()<kFormat, Act<Activation::kSigmoid, kOfHalf>>();
+#endif
+  switch (p.activation) {
     case Activation::kNone:
-      return body.template operator()<kFormat, Activation::kNone>();
+      return body.template operator()<kFormat, Act<Activation::kNone>>();
     case Activation::kRelu:
-      return body.template operator()<kFormat, Activation::kRelu>();
+      return body.template operator()<kFormat, Act<Activation::kRelu>>();
     case Activation::kRelu6:
-      return body.template operator()<kFormat, Activation::kRelu6>();
+      return body.template operator()<kFormat, Act<Activation::kRelu6>>();
     case Activation::kSilu:
-      return body.template operator()<kFormat, Activation::kSilu>();
+      return body.template operator()<kFormat, Act<Activation::kSilu>>();
     case Activation::kSigmoid:
-      return body.template operator()<kFormat, Activation::kSigmoid>();
+      return body.template operator()<kFormat, Act<Activation::kSigmoid>>();
   }
 }
 template <class Body>
-HWY_INLINE void for_kind(Format format, Activation activation, Body body) {
+HWY_INLINE void for_kind(Format format, const TransformParams& p, Body body) {
   if (format == Format::kBf16)
-    for_activation<Format::kBf16>(activation, body);
+    for_activation<Format::kBf16>(p, body);
   else if (format == Format::kF16)
-    for_activation<Format::kF16>(activation, body);
+    for_activation<Format::kF16>(p, body);
   else
-    for_activation<Format::kF32>(activation, body);
+    for_activation<Format::kF32>(p, body);
 }
 
 void transform_rows(const TransformParams& p, const RowsAt& src, float* dst, int64_t dst_stride,
                     int64_t rows, int64_t channels) {
-  for_kind(src.format, p.activation, [&]<Format kFormat, Activation kActivation>() {
+  for_kind(src.format, p, [&]<Format kFormat, class A>() {
     for_facts(p.scale != nullptr, has_factors(p), [&]<bool kNorm, bool kFactors>() {
-      transform<kFormat, kActivation, kNorm, kFactors>(p, src, dst, dst_stride, rows, channels);
+      transform<kFormat, A, kNorm, kFactors>(p, src, dst, dst_stride, rows, channels);
     });
   });
 }
 
 void transform_grad_rows(const GradParams& p, const RowsAt& grad, const RowsAt& stored, float* dst,
                          int64_t dst_stride, int64_t rows, int64_t channels) {
-  for_kind(stored.format, p.value.activation, [&]<Format kFormat, Activation kActivation>() {
+  for_kind(stored.format, p.value, [&]<Format kFormat, class A>() {
     const bool factors = has_factors(p.value) || p.channel_addend != nullptr;
     for_facts(p.b != nullptr, factors, [&]<bool kSums, bool kFactors>() {
       if (grad.format == kFormat)
-        transform_grad<kFormat, kFormat, kActivation, kSums, kFactors>(p, grad, stored, dst,
-                                                                       dst_stride, rows, channels);
+        transform_grad<kFormat, kFormat, A, kSums, kFactors>(p, grad, stored, dst, dst_stride, rows,
+                                                             channels);
       else
-        transform_grad<Format::kF32, kFormat, kActivation, kSums, kFactors>(
-            p, grad, stored, dst, dst_stride, rows, channels);
+        transform_grad<Format::kF32, kFormat, A, kSums, kFactors>(p, grad, stored, dst, dst_stride,
+                                                                  rows, channels);
     });
   });
 }
