@@ -59,6 +59,10 @@ void pack_pairs(const float* first, const float* second, int64_t rows, int64_t s
 void pair_rows(const float* src, int64_t rows, float* dst) noexcept;
 void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept;
 
+// pair_rows() of 16 x 16 weights turned round: number 2 i and 2 i + 1 of row r, which lie side by
+// side, become unit r of row i. `columns`: so many numbers of a row count, the others are zeros.
+void turn_pairs(const uint16_t* bf16, int64_t columns, float* dst) noexcept;
+
 // dst[i] = src[i] rounded to the nearest bf16, ties to even; subnormal numbers become zero.
 void narrow(const float* src, int64_t count, uint16_t* dst) noexcept;
 

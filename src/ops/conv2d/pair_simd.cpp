@@ -240,6 +240,36 @@ void pair_rows(const uint16_t* bf16, int64_t rows, float* dst) noexcept {
   }
 }
 
+// Rows r and r + 8 share a register, whose halves are turned as 8 x 8 units each: words, then pairs
+// of words, then quarters.
+void turn_pairs(const uint16_t* bf16, int64_t columns, float* dst) noexcept {
+  const auto* rows = reinterpret_cast<const __m256i*>(bf16);
+  const auto some = static_cast<__mmask16>((1u << columns) - 1);
+  __m512i r[8], t[8], u[8];
+  for (int i = 0; i < 8; ++i)
+    r[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi16(some, rows + i)),
+                              _mm256_maskz_loadu_epi16(some, rows + i + 8), 1);
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      u[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + 2 + j]);
+      u[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + 2 + j]);
+    }
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+  const __m512i second = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+  const int64_t units = (columns + 1) / 2;
+  for (int64_t i = 0; i < 4; ++i) {
+    if (i < units)
+      _mm512_storeu_si512(dst + i * kPanel, _mm512_permutex2var_epi64(u[i], first, u[i + 4]));
+    if (i + 4 < units)
+      _mm512_storeu_si512(dst + (i + 4) * kPanel,
+                          _mm512_permutex2var_epi64(u[i], second, u[i + 4]));
+  }
+}
+
 void narrow(const float* src, int64_t count, uint16_t* dst) noexcept {
   int64_t i = 0;
   for (; i + 2 * kPanel <= count; i += 2 * kPanel)
@@ -276,6 +306,7 @@ void pack_pairs(const float*, const float*, int64_t, int64_t, int64_t, int64_t, 
 }
 void pair_rows(const float*, int64_t, float*) noexcept { TRI_CHECK(false); }
 void pair_rows(const uint16_t*, int64_t, float*) noexcept { TRI_CHECK(false); }
+void turn_pairs(const uint16_t*, int64_t, float*) noexcept { TRI_CHECK(false); }
 void narrow(const float*, int64_t, uint16_t*) noexcept { TRI_CHECK(false); }
 }  // namespace tri::ops
 #endif  // HWY_ARCH_X86

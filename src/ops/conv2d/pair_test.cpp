@@ -156,6 +156,20 @@ TEST_F(PairKernel, packs_the_rows_of_two_samples) {
   }
 }
 
+TEST_F(PairKernel, turns_blocks_of_weights) {
+  std::vector<uint16_t> block(kPanel * kPanel);
+  for (uint16_t& code : block) code = static_cast<uint16_t>(number());
+  for (int64_t columns = 1; columns <= kPanel; ++columns) {
+    std::vector<float> turned(static_cast<size_t>(kPanel * kPanel)), want(8 * kPanel, 77.0f);
+    auto got = want;
+    transpose_block(Format::kBf16, block.data(), kPanel, turned.data(), kPanel);
+    pair_rows(turned.data(), columns, want.data());
+    turn_pairs(block.data(), columns, got.data());
+    for (size_t i = 0; i < want.size(); ++i)
+      ASSERT_EQ(bits(want[i]), bits(got[i])) << i << " of " << columns << " columns";
+  }
+}
+
 TEST_F(PairKernel, rounds_as_the_format_does) {
   std::vector<float> values;
   for (int i = 0; i < 1003; ++i)  // normal numbers of any exponent

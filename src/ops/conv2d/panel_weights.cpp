@@ -85,7 +85,9 @@ const float* backward_panel(const ConvGeometry& g, const Weights& weights, int64
       float* to =
           scratch +
           (flipped * units(products, g.group_out()) + units(products, out_panel * kPanel)) * kPanel;
-      if (products == Products::kBf16) {
+      if (products == Products::kBf16 && format == Format::kBf16) {
+        turn_pairs(static_cast<const uint16_t*>(from), outs, to);
+      } else if (products == Products::kBf16) {
         transpose_block(format, from, kPanel, turned, kPanel);
         pair_rows(turned, outs, to);
       } else if (outs == kPanel) {
