@@ -130,7 +130,8 @@ struct NormSlots {
   // them, alive from there to the norm's own tick.
   int sums = -1;
   int grad_sums = -1;
-  // Either may be switched off in a finished plan: the norm's own tick then makes the sums.
+  // Either may be switched off in a finished plan: the norm's own tick then makes the sums, of
+  // other bits where rows would have been passed and the gradient is narrow.
   bool watched = false;       // the operation before it makes the sums
   bool grad_watched = false;  // its first reader does, on the way back
   bool grad_passed = false;   // and lets the norm change rows before they are stored

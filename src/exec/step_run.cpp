@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
 #include "simd/convert.h"
 #include "simd/finite.h"
 
@@ -204,6 +205,7 @@ WatchedNorm::WatchedNorm(const StepRun& run, int norm, ops::Sink* sink) : run_(r
   const ops::Rewrite rewrite = !slots.rewrites     ? ops::Rewrite::kNever
                                : slots.grad_passed ? ops::Rewrite::kWhenPassed
                                                    : ops::Rewrite::kWhenSummed;
+  TRI_CHECK(rewrite != ops::Rewrite::kWhenPassed || !sink->accumulate);
   sums_.emplace(*slots.plan, run.grad_source(pick(run.graph().norms, norm).tensor, true),
                 run.norm_batch(norm).mean, rewrite, run.at(slots.grad_sums));
   sink->watcher = &*sums_;

@@ -43,7 +43,7 @@ struct Needs {
   bool data_with_weights = false;
   bool tells_forward = false;  // obeys output.watcher
   bool tells_data = false;     // obeys input_grads[0].watcher
-  bool passes_data = false;    // and lets it change rows before they are stored
+  bool passes_data = false;    // and lets it change rows, unless it adds them
   size_t gradient_parts = 0;   // calls of consumer->consume()
   // Which kernels it runs, and which it has besides: the same where there is no choice.
   Kernels kernels{Kernel::kDirect, Kernel::kDirect}, others{Kernel::kDirect, Kernel::kDirect};

@@ -2,6 +2,8 @@
 #include <type_traits>
 
 #include "simd/convert.h"
+#include "simd/native_bf16.h"
+#include "simd/target.h"
 
 #ifndef TRI_SIMD_CONVERT_BLOCK_
 #define TRI_SIMD_CONVERT_BLOCK_
@@ -15,6 +17,7 @@ struct Block {
   void* dst;
   size_t dst_stride;
   size_t rows, n;
+  bool native;  // the machine has an instruction for bf16
 };
 
 }  // namespace
@@ -165,6 +168,14 @@ template <Format F, class Scale>
 ScaledCounts encode_block(const Block& b, Scale scaled) {
   if constexpr (sizeof(Code<F>) > 1) {
     float most;
+#if HWY_TARGET <= HWY_AVX3
+    if constexpr (F == Format::kBf16 && std::is_same_v<Scale, Unscaled>) {
+      auto* to = static_cast<uint16_t*>(b.dst);
+      if (b.native &&
+          encode_bf16_natively(b.src, b.src_stride, to, b.dst_stride, b.rows, b.n, &most))
+        return {{}, most};
+    }
+#endif
     if (encode_inside<F>(b, scaled, most)) return {{}, most};
   }
   return encode_counted<F>(b, scaled);
@@ -278,8 +289,8 @@ ConvertCounts encode(numeric::Format format, const float* src, void* dst, size_t
 
 ScaledCounts encode_rows(numeric::Format format, const float* src, size_t src_stride, void* dst,
                          size_t dst_stride, size_t rows, size_t n, float scale) noexcept {
-  return HWY_DYNAMIC_DISPATCH(encode_any)(format, {src, src_stride, dst, dst_stride, rows, n},
-                                          scale);
+  return HWY_DYNAMIC_DISPATCH(encode_any)(
+      format, {src, src_stride, dst, dst_stride, rows, n, multiplies_bf16()}, scale);
 }
 
 void decode_scaled(numeric::Format format, const void* src, float* dst, size_t n,

@@ -1,12 +1,14 @@
 // Room: simd. In: vectors of fp32 lanes. Out: exp, sigmoid, silu or its derivative of each. One
-// algorithm on all targets; where the target has no FMA, MulAdd rounds twice, and last bits differ.
+// algorithm on all targets (kOfHalf: but AVX-512); where the target has no FMA, MulAdd rounds
+// twice, and last bits differ.
 //
 //                       Accuracy::kFull                            Accuracy::kOfHalf
 //   exp(x)              1.5 ulp, subnormal results included; inf above 88.72, 0 below -103.98
 //   sigmoid(x)          3 ulp; subnormal below -87.33, 0 below -88.38  relative error below 2^-17
 //   silu(x)             4 ulp = x sigmoid(x); 0 below -88.38           relative error below 2^-17
 //   silu_derivative(x)  absolute error below 2^-21 (it crosses zero at -1.278)    below 2^-16
-// NaN gives NaN, and no other input does, infinities included.
+// Relative errors are of results from 2^-126 on. NaN gives NaN, and no other input does, infinities
+// included.
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -98,7 +100,8 @@ struct Logistic {
 
 #if HWY_TARGET <= HWY_AVX3
 // exp(-x) = 2^(t - floor(t)) 2^floor(t) with t = -x log2 e. The minimax polynomial of degree 4 for
-// 2^f on [0, 1] is off by 2^-18.5, and so is t, where it is below 128; beyond, the ends are met.
+// 2^f on [0, 1] is off by 2^-18.5, and so is the power by the rounding of t below 128, by that of
+// log2 e less than half as much; beyond, the ends are met.
 template <class DF, int kN>
 HWY_INLINE Vectors<DF, kN> exp_of_negative(DF df, const Vectors<DF, kN>& x) {
   constexpr float kCoefficients[] = {0x1.a9f15ep-5f, 0x1.ee7dfap-3f, 0x1.62d13ap-1f,

@@ -242,9 +242,9 @@ void NormGradSums::tile(size_t index, size_t worker) noexcept {
                    partial(plan_, scratch_, index, 0), partial(plan_, scratch_, index, 1));
   };
   if (rewrite_ == Rewrite::kWhenPassed) {
-    const bool as_it_lies = grad_.grad.format == y.format || grad_.grad.format == Format::kF32;
-    return sum(as_it_lies ? stored_rows(plan_, grad_.grad, tile, room_of_dz)
-                          : decoded_rows(plan_, grad_.grad, tile, room_of_dz));
+    return sum(read_together(grad_.grad.format, y.format)
+                   ? stored_rows(plan_, grad_.grad, tile, room_of_dz)
+                   : decoded_rows(plan_, grad_.grad, tile, room_of_dz));
   }
   const bool rewrites = rewrite_ == Rewrite::kWhenSummed, in_place = rewrites && back_.direct();
   float* dz = room_of_dz;

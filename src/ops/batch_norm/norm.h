@@ -7,7 +7,8 @@
 // Note [Watched rows]. Both directions begin with sums over tiles of rows and end by joining them.
 // The sums can be made by the operation that writes the tensor: as soon as the last number of a
 // tile is there, whoever wrote it sums the tile, which then comes from cache and not from memory.
-// The tiles are the same, hence the bits.
+// The tiles are the same, hence the bits; only rows that are passed (Rewrite::kWhenPassed) are
+// summed as they were stored, rounded.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -21,7 +21,7 @@ HWY_INLINE __m512 multiply_add(__m512 a, __m512 b, __m512 sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// Where the sums of a row go: as they are, into scratch.
+// Where the sums of a row go: as they are, into scratch or a tensor of fp32.
 struct WideResults {
   float* out;
 

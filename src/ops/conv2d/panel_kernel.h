@@ -21,7 +21,8 @@ struct Segment {
   int32_t k;
 };
 
-// One output row: where its input starts and where its 16 results go, in floats.
+// One output row: where its input starts and where its 16 results go, in floats; with results in
+// bf16 (pair_tile_rounded()) in those.
 struct RowRef {
   int32_t x;
   int32_t out;

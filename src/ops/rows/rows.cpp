@@ -194,36 +194,27 @@ void load_rows(const Source& source, const RowRange& range, float* dst,
 void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept {
   if (source.value.gates != nullptr) return load_gated_grad_rows(source, range, dst, dst_stride);
-  const Source& value = source.value;
+  const Stored& value = source.value.stored;
   if (source.plain()) return decode_rows(source.grad, range, 0, range.count, dst, dst_stride);
   const bool with_stored = reads_stored(source);
-  const bool alike = value.stored.format == source.grad.format ||
-                     (source.grad.format == Format::kF32 && converts_on_load(value.stored.format));
-  const bool in_place = converts_on_load(source.grad.format) && (!with_stored || alike);
+  const bool in_place = converts_on_load(source.grad.format) &&
+                        (!with_stored || (converts_on_load(value.format) &&
+                                          read_together(source.grad.format, value.format)));
   if (in_place) {
     const RowsAt grad = read_rows(source.grad, range, 0, range.count, true, nullptr, 0);
     const RowsAt stored =
-        with_stored ? read_rows(value.stored, range, 0, range.count, true, nullptr, 0) : grad;
+        with_stored ? read_rows(value, range, 0, range.count, true, nullptr, 0) : grad;
     return transform_grad_rows(params_of(source, range), grad, stored, dst, dst_stride, range.count,
                                range.channels);
   }
+  RowRange part = range;
   const int64_t piece = piece_rows(range);
-  // A single row can be longer than a piece; then its channels are taken in turn.
-  for (int64_t first = 0; first < range.channels; first += kPieceFloats) {
-    RowRange part = range;
-    part.channel += first;
-    part.channels = std::min(kPieceFloats, range.channels - first);
-    const GradParams params = params_of(source, part);
-    float room[kPieceFloats];
-    for (int64_t row = 0; row < range.count; row += piece) {
-      const int64_t rows = std::min(piece, range.count - row);
-      float* to = dst + row * dst_stride + first;
-      const RowsAt grad = read_rows(source.grad, part, row, rows, false, to, dst_stride);
-      RowsAt stored = grad;
-      if (with_stored)
-        stored = read_rows(value.stored, part, row, rows, false, room, part.channels);
-      transform_grad_rows(params, grad, stored, to, dst_stride, rows, part.channels);
-    }
+  for (int64_t row = 0; row < range.count; row += piece) {
+    part.pixel = range.pixel + row;
+    part.count = std::min(piece, range.count - row);
+    float* to = dst + row * dst_stride;
+    decode_rows(source.grad, part, 0, part.count, to, dst_stride);
+    differentiate_rows(source, part, to, dst_stride);
   }
 }
 

@@ -84,8 +84,8 @@ struct RowRange;
 // ops/batch_norm/norm.h.
 class RowWatcher {
  public:
-  // Rows on their way to the tensor, in fp32 and `stride` floats apart, for the watcher to change.
-  // Before finished(), and only by operations that say so, see Needs.
+  // Rows on their way to the tensor, in fp32 and `stride` floats apart, for the watcher to change;
+  // before finished(). Operations of which Needs does not say so may leave it out.
   virtual void pass(const RowRange& /*range*/, float* /*rows*/, int64_t /*stride*/) const noexcept {
   }
   // Called from many threads at once, every number of a tensor once; pixels may run into the
@@ -153,7 +153,8 @@ void load_gates(const Source& source, const RowRange& range, Gate* dst, float* r
 // The gradient of the stored tensor.
 void load_grad_rows(const GradSource& source, const RowRange& range, float* dst,
                     int64_t dst_stride) noexcept;
-// The same where GY lies in `rows`, which become the gradient, and not in the tensor.
+// The same where GY lies in `rows`, which become the gradient, and not in the tensor. REQUIRES: no
+// gates.
 void differentiate_rows(const GradSource& source, const RowRange& range, float* rows,
                         int64_t stride) noexcept;
 StoreCounts store_rows(const Sink& sink, const RowRange& range, const float* src,

@@ -31,6 +31,11 @@ constexpr bool converts_on_load(numeric::Format format) {
   return format == Format::kF32 || format == Format::kBf16 || format == Format::kF16;
 }
 
+// Whether kernels read a gradient and its tensor, which convert on load, together.
+constexpr bool read_together(numeric::Format grad, numeric::Format stored) {
+  return grad == stored || grad == numeric::Format::kF32;
+}
+
 // dst = activation(scale * src + shift) * factors, row by row. dst may be src.
 void transform_rows(const TransformParams& params, const RowsAt& src, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) noexcept;
