@@ -9,7 +9,8 @@
 #if HWY_ARCH_X86
 #include <immintrin.h>
 #if HWY_COMPILER_GCC && !HWY_COMPILER_CLANG
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of gcc's own header, bug 105593
+#pragma GCC diagnostic ignored "-Wuninitialized"  // of gcc's own header, bug 105593
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
