@@ -64,8 +64,7 @@ void StepBuilder::backward_op(size_t index) {
 // Batch norm's backward replaces GY by dz where every pass would pay for the activation again.
 bool StepBuilder::rewrites_grad(int t) const {
   const LoweredTensor& value = tensor(t);
-  return value.norm >= 0 && (value.activation == ops::Activation::kSilu ||
-                             value.activation == ops::Activation::kSigmoid);
+  return value.norm >= 0 && ops::steep(value.activation);
 }
 
 bool StepBuilder::open_grad(int t) {
@@ -87,14 +86,13 @@ void StepBuilder::norm_backward(int norm) {
   const auto padded = static_cast<size_t>((made.plan->channels + 31) / 32 * 32);
   made.grads = add_buffer(tensor(t).name + "/norm gradient", (3 * each + 2 * padded) * 4,
                           Kind::kActivations, End::kTransient, tensor(t).layer);
-  made.rewrites = rewrites_grad(t);
+  const bool factored = slots(t).grad_sums >= 0;
+  made.rewrites = rewrites_grad(t) && !factored;
   touch(made.grads);
   touch_grad(t);
-  if (slots(t).grad_factor >= 0) {
-    touch(plan_.factors[static_cast<size_t>(slots(t).grad_factor)]);
-    touch(slots(t).grad_addend);
-  }
-  if (made.grad_watched)
+  if (factored)
+    touch(slots(t).grad_sums);
+  else if (made.grad_watched)
     touch(made.grad_sums);
   else
     made.grad_sums = norm_scratch(norm);
@@ -118,7 +116,15 @@ void StepBuilder::norm_backward(int norm) {
              };
              open(weight, grads.gamma);
              open(bias, grads.beta);
-             if (slots.grad_watched)
+             const TensorSlots& value = run.plan->tensors[static_cast<size_t>(t)];
+             if (value.grad_sums >= 0)
+               ops::norm_join_grads(
+                   *slots.plan, run.norm_batch(norm), run.norm_params(norm), grads,
+                   {run.floats(value.grad_sums),
+                    run.floats(run.plan->factors[static_cast<size_t>(value.grad_factor)]),
+                    run.floats(value.grad_addend)},
+                   *run.pool);
+             else if (slots.grad_watched)
                ops::norm_join_grads(*slots.plan, run.norm_batch(norm), run.norm_params(norm), grads,
                                     run.at(slots.grad_sums), *run.pool);
              else
@@ -198,7 +204,12 @@ void StepBuilder::add_backward(size_t index) {
 // Note [Gradients under a factor]. Squeeze-excite reads x twice: its mean, from which a few layers
 // make the factor f, and x * f. So the gradient of x is that of the product times f, plus that of
 // the mean at every pixel. A norm that is to rewrite GY anyway (rewrites_grad) reads the product's
-// gradient under the factor and adds the mean's to it: one pass instead of one for each.
+// gradient under the factor and adds the mean's to it: one pass instead of one for each. On larger
+// maps it needs no pass at all. What it sums is linear in f and in the mean's gradient, so the pass
+// that makes the gradient of f sums all else (ops::FactoredSums), and the operation before the norm
+// reads the product's gradient as it lies.
+constexpr int64_t kFactoredPixels = 64;  // below, four sums per channel cost more than a pass
+
 bool StepBuilder::reads_under_factor(size_t scale) const {
   const int x = graph_.ops[scale].inputs[0];
   if (plan_.spec.measures() || !rewrites_grad(x) || tensor(x).depth >= 0) return false;
@@ -212,7 +223,7 @@ bool StepBuilder::reads_under_factor(size_t scale) const {
   return true;
 }
 
-// The mean's gradient, for the norm to add.
+// The mean's gradient, for who reads that of x to add.
 void StepBuilder::pool_backward(size_t index) {
   const LoweredOp& op = graph_.ops[index];
   const int x = op.inputs[0];
@@ -237,12 +248,13 @@ void StepBuilder::scale_backward(size_t index) {
   const bool in_place = slots(x).grad < 0 && slots(x).gy == slots(op.output).gy;
   if (in_place) slots(x).grad = slots(op.output).grad;
   const bool later = in_place && reads_under_factor(index);
-  if (later) slots(x).grad_factor = tensor(op.output).factor;
   const bool accumulate_x = in_place ? false : open_grad(x);
   const bool accumulate_f = open_grad(f);
   touch(slots(x).grad);
   touch_grad(op.output);
   touch_value(op.output);
+  if (later) slots(x).grad_factor = tensor(op.output).factor;
+  if (later && tensor(x).shape.pixels() >= kFactoredPixels) return scale_sums(index, accumulate_f);
   const ops::RowTiles tiles(plan_.spec.samples, tensor(op.output).shape);
   const int memory =
       scratch(plan_.spec.threads * ops::channel_scale_worker_bytes(tiles), tensor(x).layer);
@@ -257,6 +269,30 @@ void StepBuilder::scale_backward(size_t index) {
                  run.grad_sink(f, accumulate_f), run.at(memory), *run.pool);
              run.note_passed(x, lost.input);
              run.note_passed(f, lost.factor);
+           });
+}
+
+// The gradient of the factor alone, and the norm's sums.
+void StepBuilder::scale_sums(size_t index, bool accumulate) {
+  const LoweredOp& op = graph_.ops[index];
+  const int x = op.inputs[0], f = op.inputs[1];
+  const int64_t channels = tensor(x).shape.c;
+  slots(x).grad_sums =
+      add_buffer(tensor(x).name + "/sums under the factor",
+                 static_cast<size_t>(plan_.spec.samples * ops::kFactoredSums * channels) * 4,
+                 Kind::kActivations, End::kTransient, tensor(x).layer);
+  touch(slots(x).grad_sums);
+  const int memory =
+      scratch(plan_.spec.threads * ops::channel_scale_sums_worker_bytes(channels), tensor(x).layer);
+  add_tick(op.name + " backward", Phase::kBackward,
+           [index, x, f, accumulate, memory](StepRun& run) {
+             const TensorSlots& made = run.plan->tensors[static_cast<size_t>(x)];
+             const int norm = run.graph().tensors[static_cast<size_t>(x)].norm;
+             run.note_passed(
+                 f, ops::channel_scale_sums(
+                        run.plan->spec.samples, run.grad_source(run.graph().ops[index].output).grad,
+                        run.source(x), run.norm_batch(norm).mean, run.grad_sink(f, accumulate),
+                        run.floats(made.grad_sums), run.at(memory), *run.pool));
            });
 }
 

@@ -85,6 +85,7 @@ class StepBuilder {
   bool open_grad(int t);
   bool rewrites_grad(int t) const;
   bool reads_under_factor(size_t scale) const;
+  void scale_sums(size_t index, bool accumulate);
   // The norm of the tensor whose gradient goes to `sink` (tensor, accumulate), if `op` is the last
   // to add to it and can make the norm's sums; or -1.
   int watched_norm(size_t op, const std::pair<int, bool>& sink);

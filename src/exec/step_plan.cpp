@@ -95,6 +95,9 @@ void StepBuilder::touch_grad(int t) {
   if (value.norm >= 0) touch(plan_.norms[static_cast<size_t>(value.norm)].grads);
   if (value.norm >= 0 || value.activation != ops::Activation::kNone) touch_value(t);
   if (value.depth >= 0) touch(plan_.depths[static_cast<size_t>(value.depth)]);
+  if (slots(t).grad_factor < 0) return;
+  touch(plan_.factors[static_cast<size_t>(slots(t).grad_factor)]);
+  touch(slots(t).grad_addend);
 }
 
 int StepBuilder::scratch(size_t bytes, int layer) {
@@ -123,6 +126,7 @@ void StepBuilder::make_operations() {
       if (node->weight >= 0 && !spec.measures()) made.working = plan_.formats(node->layer).p;
     }
     for (const int input : op.inputs) made.inputs.push_back(tensor(input).shape);
+    made.activation = tensor(op.inputs[0]).activation;
     made.output = tensor(op.output).shape;
     made.samples = spec.samples;
     made.ghost = spec.ghost;

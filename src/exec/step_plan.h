@@ -116,9 +116,10 @@ struct Buffer {
 struct TensorSlots {
   int data = -1;  // buffer; -1: the input, or a scaled tensor
   int grad = -1;
-  // Note [Gradients under a factor]: what lies in `grad` until the norm rewrites it is still to be
-  // multiplied with this (index into Lowered::factors), then this (buffer) is to be added.
-  int grad_factor = -1, grad_addend = -1;
+  // Note [Gradients under a factor]: what lies in `grad` is still to be multiplied with this (index
+  // into Lowered::factors), then this (buffer) is to be added: until the norm rewrites it, or for
+  // good, where there are sums (buffer) for the norm.
+  int grad_factor = -1, grad_addend = -1, grad_sums = -1;
   Format y = Format::kF32, gy = Format::kF32;
   bool of_half = false;  // see ops::Source; y in 16 bits or fewer
 };

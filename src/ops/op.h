@@ -25,6 +25,11 @@ inline constexpr size_t kOpKinds = 0
 
 enum class Activation : uint8_t { kNone, kRelu, kRelu6, kSilu, kSigmoid };
 
+// Whether its derivative takes an exponential: worth keeping once it was made.
+constexpr bool steep(Activation activation) {
+  return activation == Activation::kSilu || activation == Activation::kSigmoid;
+}
+
 // The folder's name: "conv2d", "batch_norm", ...
 std::string_view name(OpKind kind);
 std::string_view name(Activation activation);

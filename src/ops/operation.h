@@ -29,6 +29,7 @@ struct OperationSpec {
   uint64_t layer = 0;  // counter of random masks
   Kernels kernels = {};
   Format working = Format::kF32;  // in which the weights work: PassArguments::weights.working
+  Activation activation = Activation::kNone;  // through which the first input is read
 };
 
 struct Needs {

@@ -1,5 +1,5 @@
 // Room: simd. In: vectors of fp32 lanes. Out: exp, sigmoid, silu or its derivative of each. One
-// algorithm on all targets (kOfHalf: but AVX-512); where the target has no FMA, MulAdd rounds
+// algorithm on all targets (kOfHalf's exp: but AVX-512); where the target has no FMA, MulAdd rounds
 // twice, and last bits differ.
 //
 //                       Accuracy::kFull                            Accuracy::kOfHalf
@@ -148,28 +148,50 @@ HWY_INLINE Vectors<DF, kN> sigmoid(DF df, const Vectors<DF, kN>& x) {
 }
 
 // -inf over inf would be NaN: any smaller magnitude gives the limit instead.
-template <Accuracy kAccuracy = Accuracy::kFull, class DF, int kN>
-HWY_INLINE Vectors<DF, kN> silu(DF df, const Vectors<DF, kN>& x) {
+template <class DF, int kN>
+HWY_INLINE Vectors<DF, kN> silu_value(DF df, const Vectors<DF, kN>& x, const Logistic<DF, kN>& l) {
   const auto one = hn::Set(df, 1.0f);
-  Vectors<DF, kN> s = logistic<kAccuracy>(df, x).power;
-  for (int i = 0; i < kN; ++i) s[i] = hn::Add(one, s[i]);
+  Vectors<DF, kN> s;
+  for (int i = 0; i < kN; ++i) s[i] = hn::Add(one, l.power[i]);
   for (int i = 0; i < kN; ++i) s[i] = hn::Div(hn::Max(hn::Set(df, -89.0f), x[i]), s[i]);
   return s;
 }
 
-// s (1 + x (1 - s)), where 1 - s = s exp(-x): a difference would lose what is small where x is
-// large.
 template <Accuracy kAccuracy = Accuracy::kFull, class DF, int kN>
-HWY_INLINE Vectors<DF, kN> silu_derivative(DF df, const Vectors<DF, kN>& x) {
+HWY_INLINE Vectors<DF, kN> silu(DF df, const Vectors<DF, kN>& x) {
+  return silu_value(df, x, logistic<kAccuracy>(df, x));
+}
+
+// s + x s (1 - s). Where x is large a difference loses the small 1 - s, of which 2^-25 are left, x
+// times as much in the result; the full form therefore is s (1 + x (1 - s)) with 1 - s = s exp(-x).
+template <Accuracy kAccuracy, class DF, int kN>
+HWY_INLINE Vectors<DF, kN> silu_slope(DF df, const Logistic<DF, kN>& l) {
   const auto one = hn::Set(df, 1.0f), most = hn::Set(df, 0x1.fffffep+127f);
-  const Logistic<DF, kN> l = logistic<kAccuracy>(df, x);
-  Vectors<DF, kN> s, complement;
+  Vectors<DF, kN> s, rest;
   for (int i = 0; i < kN; ++i) s[i] = hn::Add(one, l.power[i]);
   for (int i = 0; i < kN; ++i) s[i] = hn::Div(one, s[i]);
-  for (int i = 0; i < kN; ++i) complement[i] = hn::Mul(hn::Min(most, l.power[i]), s[i]);
-  for (int i = 0; i < kN; ++i) complement[i] = hn::MulAdd(l.bounded[i], complement[i], one);
-  for (int i = 0; i < kN; ++i) s[i] = hn::Mul(s[i], complement[i]);
+  if constexpr (kAccuracy == Accuracy::kOfHalf) {
+    for (int i = 0; i < kN; ++i) rest[i] = hn::Mul(l.bounded[i], s[i]);
+    for (int i = 0; i < kN; ++i) s[i] = hn::MulAdd(rest[i], hn::Sub(one, s[i]), s[i]);
+    return s;
+  }
+  for (int i = 0; i < kN; ++i) rest[i] = hn::Mul(hn::Min(most, l.power[i]), s[i]);
+  for (int i = 0; i < kN; ++i) rest[i] = hn::MulAdd(l.bounded[i], rest[i], one);
+  for (int i = 0; i < kN; ++i) s[i] = hn::Mul(s[i], rest[i]);
   return s;
+}
+
+template <Accuracy kAccuracy = Accuracy::kFull, class DF, int kN>
+HWY_INLINE Vectors<DF, kN> silu_derivative(DF df, const Vectors<DF, kN>& x) {
+  return silu_slope<kAccuracy>(df, logistic<kAccuracy>(df, x));
+}
+
+// Both with one exp: x becomes silu(x), the derivative is returned.
+template <Accuracy kAccuracy = Accuracy::kFull, class DF, int kN>
+HWY_INLINE Vectors<DF, kN> silu_with_derivative(DF df, Vectors<DF, kN>& x) {
+  const Logistic<DF, kN> l = logistic<kAccuracy>(df, x);
+  x = silu_value(df, x, l);
+  return silu_slope<kAccuracy>(df, l);
 }
 
 }  // namespace tri::simd::HWY_NAMESPACE

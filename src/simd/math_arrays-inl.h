@@ -43,6 +43,26 @@ TRI_MATH_ARRAY(half_silu, silu<Accuracy::kOfHalf>)
 TRI_MATH_ARRAY(half_silu_derivative, silu_derivative<Accuracy::kOfHalf>)
 #undef TRI_MATH_ARRAY
 
+// The values; the derivatives follow them.
+#define TRI_MATH_PAIR_ARRAY(name, accuracy)                                     \
+  void name##_array(const float* src, float* dst, size_t n) {                   \
+    using DF = hn::ScalableTag<float>;                                          \
+    const DF df;                                                                \
+    for (size_t i = 0; i < n;) {                                                \
+      Vectors<DF, 4> x;                                                         \
+      for (int v = 0; v < 4; ++v)                                               \
+        x[v] = hn::LoadU(df, src + i + static_cast<size_t>(v) * hn::Lanes(df)); \
+      const Vectors<DF, 4> slope = silu_with_derivative<accuracy>(df, x);       \
+      for (int v = 0; v < 4; ++v, i += hn::Lanes(df)) {                         \
+        hn::StoreU(x[v], df, dst + i);                                          \
+        hn::StoreU(slope[v], df, dst + n + i);                                  \
+      }                                                                         \
+    }                                                                           \
+  }
+TRI_MATH_PAIR_ARRAY(silu_pair, Accuracy::kFull)
+TRI_MATH_PAIR_ARRAY(half_silu_pair, Accuracy::kOfHalf)
+#undef TRI_MATH_PAIR_ARRAY
+
 }  // namespace
 }  // namespace tri::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -21,6 +21,8 @@ HWY_EXPORT(silu_derivative_array);
 HWY_EXPORT(half_sigmoid_array);
 HWY_EXPORT(half_silu_array);
 HWY_EXPORT(half_silu_derivative_array);
+HWY_EXPORT(silu_pair_array);
+HWY_EXPORT(half_silu_pair_array);
 
 namespace {
 
@@ -31,7 +33,7 @@ void expf_array(const float* src, float* dst, size_t n) {
 template <class Fn>
 void math_bench(benchmark::State& state, Fn fn) {
   constexpr size_t kElements = 4096;
-  std::vector<float> src(kElements), dst(kElements);
+  std::vector<float> src(kElements), dst(2 * kElements);
   for (size_t i = 0; i < kElements; ++i) src[i] = static_cast<float>(i) * 0x1p-8f - 8.0f;
   for (auto _ : state) {
     fn(src.data(), dst.data(), kElements);
@@ -49,6 +51,9 @@ BENCHMARK_CAPTURE(math_bench, sigmoid_of_half, HWY_DYNAMIC_DISPATCH(half_sigmoid
 BENCHMARK_CAPTURE(math_bench, silu_of_half, HWY_DYNAMIC_DISPATCH(half_silu_array));
 BENCHMARK_CAPTURE(math_bench, silu_derivative_of_half,
                   HWY_DYNAMIC_DISPATCH(half_silu_derivative_array));
+BENCHMARK_CAPTURE(math_bench, silu_with_derivative, HWY_DYNAMIC_DISPATCH(silu_pair_array));
+BENCHMARK_CAPTURE(math_bench, silu_with_derivative_of_half,
+                  HWY_DYNAMIC_DISPATCH(half_silu_pair_array));
 
 }  // namespace
 }  // namespace tri::simd

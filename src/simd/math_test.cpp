@@ -32,6 +32,8 @@ HWY_EXPORT(silu_derivative_array);
 HWY_EXPORT(half_sigmoid_array);
 HWY_EXPORT(half_silu_array);
 HWY_EXPORT(half_silu_derivative_array);
+HWY_EXPORT(silu_pair_array);
+HWY_EXPORT(half_silu_pair_array);
 
 namespace {
 
@@ -200,6 +202,23 @@ TEST_P(MathTest, SiluDerivativeOfNumbersFromHalfIsWithinItsBound) {
   EXPECT_EQ(ends[0], 1.0f);
   EXPECT_EQ(ends[1], 0.0f);
   EXPECT_TRUE(std::isnan(ends[2]));
+}
+
+TEST_P(MathTest, SiluWithItsDerivativeHasTheBitsOfEach) {
+  std::vector<float> x = samples();
+  x[0] = kInfinity;
+  x[1] = -kInfinity;
+  const auto expect_both = [&x](MathFn pair, MathFn value, MathFn slope) {
+    std::vector<float> both(2 * x.size());
+    pair(x.data(), both.data(), x.size());
+    const std::vector<float> values = run(value, x), slopes = run(slope, x);
+    EXPECT_TRUE(std::equal(values.begin(), values.end(), both.begin()));
+    EXPECT_TRUE(std::equal(slopes.begin(), slopes.end(), both.begin() + std::ssize(values)));
+  };
+  expect_both(HWY_DYNAMIC_DISPATCH(silu_pair_array), HWY_DYNAMIC_DISPATCH(silu_array),
+              HWY_DYNAMIC_DISPATCH(silu_derivative_array));
+  expect_both(HWY_DYNAMIC_DISPATCH(half_silu_pair_array), HWY_DYNAMIC_DISPATCH(half_silu_array),
+              HWY_DYNAMIC_DISPATCH(half_silu_derivative_array));
 }
 
 }  // namespace

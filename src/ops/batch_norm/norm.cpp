@@ -96,6 +96,25 @@ void update_running(const NormPlan& plan, const NormRunning& running, int64_t gh
       static_cast<float>((1 - momentum) * double{running.variance[c]} + momentum * unbiased);
 }
 
+// From the sums of ghost batch k.
+void finish_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
+                  const NormGrads& grads, int64_t k, int64_t first, int64_t channels,
+                  const JoinSums& plain, const JoinSums& centred) {
+  const auto rows = static_cast<double>(plan.ghost_rows(k));
+  for (size_t i = 0; i < static_cast<size_t>(channels); ++i) {
+    const int64_t c = first + static_cast<int64_t>(i), at = k * plan.channels + c;
+    const double inverse = double{batch.inverse[at]};
+    const double a = double{params.gamma[c]} * inverse;
+    const double b = -a * inverse * inverse * centred[i] / rows;
+    grads.a[at] = static_cast<float>(a);
+    grads.b[at] = static_cast<float>(b);
+    grads.c[at] = static_cast<float>(-a * plain[i] / rows);
+    // One rounding per ghost batch, so that micro-batches give the bits of the whole batch.
+    grads.gamma[c] = static_cast<float>(double{grads.gamma[c]} + centred[i] * inverse);
+    grads.beta[c] = static_cast<float>(double{grads.beta[c]} + plain[i]);
+  }
+}
+
 }  // namespace
 
 NormPlan::NormPlan(int64_t sample_count, int64_t pixel_count, int64_t channel_count,
@@ -233,6 +252,13 @@ void NormGradSums::pass(const RowRange& range, float* rows, int64_t stride) cons
   if (rewrite_ == Rewrite::kWhenPassed) differentiate_rows(grad_, range, rows, stride);
 }
 
+bool NormGradSums::passes_by_slope() const noexcept {
+  const Source& value = grad_.value;
+  return rewrite_ == Rewrite::kWhenPassed && grad_.channel_addend == nullptr &&
+         value.channel_factor == nullptr && value.sample_factor == nullptr &&
+         value.gates == nullptr;
+}
+
 void NormGradSums::tile(size_t index, size_t worker) noexcept {
   const Tile tile(plan_, index);
   float *room_of_dz = room(worker), *values = room_of_dz + plan_.tile_rows * plan_.channels;
@@ -277,19 +303,32 @@ void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormPar
           centred[c] += double{tile_centred[c]};
         }
       }
-      const auto rows = static_cast<double>(plan.ghost_rows(k));
-      for (size_t i = 0; i < static_cast<size_t>(channels); ++i) {
-        const int64_t c = first + static_cast<int64_t>(i), at = k * plan.channels + c;
-        const double inverse = double{batch.inverse[at]};
-        const double a = double{params.gamma[c]} * inverse;
-        const double b = -a * inverse * inverse * centred[i] / rows;
-        grads.a[at] = static_cast<float>(a);
-        grads.b[at] = static_cast<float>(b);
-        grads.c[at] = static_cast<float>(-a * plain[i] / rows);
-        // One rounding per ghost batch, so that micro-batches give the bits of the whole batch.
-        grads.gamma[c] = static_cast<float>(double{grads.gamma[c]} + centred[i] * inverse);
-        grads.beta[c] = static_cast<float>(double{grads.beta[c]} + plain[i]);
+      finish_grads(plan, batch, params, grads, k, first, channels, plain, centred);
+    }
+  });
+}
+
+void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
+                     const NormGrads& grads, const FactoredSums& sums,
+                     base::ThreadPool& pool) noexcept {
+  for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
+    for (int64_t k = 0; k < plan.ghosts; ++k) {
+      JoinSums plain{}, centred{};
+      const int64_t end = std::min(plan.samples, (k + 1) * plan.ghost);
+      for (int64_t sample = k * plan.ghost; sample < end; ++sample) {
+        const float* of_grad = sums.sums + sample * kFactoredSums * plan.channels + first;
+        const float* of_grad_centred = of_grad + plan.channels;
+        const float* of_slope = of_grad_centred + plan.channels;
+        const float* of_slope_centred = of_slope + plan.channels;
+        const float* factor = sums.factor + sample * plan.channels + first;
+        const float* addend = sums.addend + sample * plan.channels + first;
+        for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
+          const double f = double{factor[c]}, m = double{addend[c]};
+          plain[c] += f * double{of_grad[c]} + m * double{of_slope[c]};
+          centred[c] += f * double{of_grad_centred[c]} + m * double{of_slope_centred[c]};
+        }
       }
+      finish_grads(plan, batch, params, grads, k, first, channels, plain, centred);
     }
   });
 }

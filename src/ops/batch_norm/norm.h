@@ -122,6 +122,7 @@ class NormGradSums final : public NormSums {
   NormGradSums(const NormPlan& plan, const GradSource& grad, const float* mean, Rewrite rewrite,
                std::byte* scratch);
   void pass(const RowRange& range, float* rows, int64_t stride) const noexcept override;
+  bool passes_by_slope() const noexcept override;
   StoreCounts lost() const { return counts_.total(); }  // by rewriting when summed
 
  private:
@@ -136,6 +137,20 @@ class NormGradSums final : public NormSums {
 // From the sums per ghost batch: the coefficients of d stored and the gradients of gamma and beta.
 void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
                      const NormGrads& grads, const std::byte* scratch,
+                     base::ThreadPool& pool) noexcept;
+
+// The same where GY lies under a factor f and an addend m, (samples, channels) each, which come
+// after it: dz = (GY f + m) s with the activation's derivative s. What can be summed before they
+// are known is, over the pixels of each sample: (samples, 4, channels), of GY s, GY s (y - mean),
+// s and s (y - mean).
+inline constexpr int64_t kFactoredSums = 4;
+struct FactoredSums {
+  const float* sums;
+  const float* factor;
+  const float* addend;
+};
+void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
+                     const NormGrads& grads, const FactoredSums& sums,
                      base::ThreadPool& pool) noexcept;
 
 // Both, where nobody watched; `rewrite`: when summed. Returns what rewriting lost.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "ops/channel_scale/channel_scale.h"
 #include "simd/convert.h"
 #include "simd/target_fixture.h"
 
@@ -376,6 +377,48 @@ TEST_P(Norm, gradients_under_a_factor_with_an_addend_give_the_same_bits) {
     }
     EXPECT_EQ(before.gy, on_load.gy);
     EXPECT_EQ(before.grads, on_load.grads);
+  }
+}
+
+// The same sums, of which the factor and the addend come last.
+TEST_P(Norm, sums_made_before_the_factor_is_known_give_the_same_gradients) {
+  base::ThreadPool pool(2);
+  for (const NormCase& c : kNormCases) {
+    const std::vector<float> factor = draws(8, c.samples * c.channels, 1, 1),
+                             addend = draws(9, c.samples * c.channels, 0, 1);
+    Trial at_once(c), factored(c);
+    for (Trial* t : {&at_once, &factored}) {
+      t->grad.value.activation = Activation::kSilu;
+      t->forward(pool);
+    }
+    std::vector<float> sums(static_cast<size_t>(c.samples * kFactoredSums * c.channels)),
+        of_factor(factor.size());
+    std::vector<float> scratch(pool.threads() * channel_scale_sums_worker_bytes(c.channels) / 4);
+    channel_scale_sums(c.samples, factored.grad.grad, factored.grad.value, factored.batch().mean,
+                       {of_factor.data(), Format::kF32, c.channels, c.channels, 1}, sums.data(),
+                       reinterpret_cast<std::byte*>(scratch.data()), pool);
+    norm_join_grads(factored.plan, factored.batch(), factored.params(), factored.norm_grads(),
+                    FactoredSums{sums.data(), factor.data(), addend.data()}, pool);
+    at_once.grad.value.channel_factor = factor.data();
+    at_once.grad.channel_addend = addend.data();
+    at_once.backward(pool, false);
+    // GY, the factor and the addend are at most 1, 2 and 1, the derivative 1.1 and off by 2^-21;
+    // chains of 128 roundings, then of as many as there are chains.
+    const double error = 3 * 1.1 * (128 + static_cast<double>(c.pixels) / 32 + 8) * 0x1p-24;
+    for (int64_t k = 0; k < factored.plan.ghosts; ++k)
+      for (int64_t ch = 0; ch < c.channels; ++ch) {
+        const auto at = static_cast<size_t>(k * c.channels + ch);
+        const auto rows = static_cast<double>(factored.plan.ghost_rows(k));
+        double off = 0;
+        for (const size_t i : factored.column(k, ch))
+          off += std::abs(double{factored.y[i]} - double{factored.batch().mean[at]});
+        const double a = std::abs(double{factored.norm_grads().a[at]});
+        const double inverse = double{factored.batch().inverse[at]};
+        EXPECT_EQ(at_once.norm_grads().a[at], factored.norm_grads().a[at]);
+        EXPECT_NEAR(at_once.norm_grads().b[at], factored.norm_grads().b[at],
+                    2 * error * a * inverse * inverse * off / rows + 1e-30);
+        EXPECT_NEAR(at_once.norm_grads().c[at], factored.norm_grads().c[at], 2 * error * a);
+      }
   }
 }
 

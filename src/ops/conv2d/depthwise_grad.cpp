@@ -26,10 +26,13 @@ constexpr int64_t kMapFloats = 16 * 1024;
 // The rows that a worker holds for one unit and block of channels.
 class UnitRows {
  public:
-  UnitRows(const DepthwiseGradPlan& p, const Source& x, const GradSource& d, std::byte* memory)
+  // `by_slope`: dX is multiplied by the slopes of x. REQUIRES: then the plan has room for them.
+  UnitRows(const DepthwiseGradPlan& p, const Source& x, const GradSource& d, bool by_slope,
+           std::byte* memory)
       : p_(p),
         g_(p.geometry),
-        in_(x, take(memory, p.in_rows, g_.in.w), p.in_rows, g_.in.h, g_.in.w),
+        x_{x, by_slope ? static_cast<int64_t>(in_bytes(p) / sizeof(float)) : 0},
+        in_(x_, take_in(memory), p.in_rows, g_.in.h, g_.in.w),
         grad_(d, take(memory, p.grad_rows, g_.out.w), p.grad_rows, g_.out.h, g_.out.w),
         results_(take(memory, 1, g_.in.w)),
         rows_(reinterpret_cast<const float**>(memory)) {}
@@ -40,6 +43,13 @@ class UnitRows {
     channels_ = channels;
     in_.start(sample, channel, channels);
     grad_.start(sample, channel, channels);
+  }
+
+  // Loads the rows of x that output row y touches. Rings take rows in ascending order, and
+  // write_data() may ask for one in the middle of them.
+  void load_inputs(int64_t y) {
+    const AxisTaps taps = p_.y.taps(y);
+    for (int64_t i = 0; i < taps.count; ++i) in_.row(taps.src + i);
   }
 
   // Adds output row y's part of dW to `sums`, [tap][padded channels].
@@ -68,16 +78,26 @@ class UnitRows {
     depthwise_row({rows_, taps.count, grad_.pixel(), data.weights + taps.k * tap_row + channel_,
                    p_.back_y.tap_step * tap_row, tap, p_.back_x.tap_step, p_.back_runs.data(),
                    p_.back_runs.size(), p_.back_x.src_step, p_.back_x.dst_step, nullptr, dst, pixel,
-                   channels_});
+                   channels_, x_.slopes == 0 ? nullptr : in_.row(y) + x_.slopes});
     const RowRange range{sample_, y * g_.in.w, g_.in.w, channel_, channels_};
-    sink.pass(range, dst, pixel);
+    if (x_.slopes == 0) sink.pass(range, dst, pixel);
     StoreCounts counts;
     if (!sink.direct()) counts = store_rows(sink, range, dst, pixel);
     sink.tell(range, worker);
     return counts;
   }
 
+  // Of the rows of x, without their slopes.
+  static size_t in_bytes(const DepthwiseGradPlan& p) {
+    return ring_bytes(p.in_rows, p.geometry.in.w, p.tile_channels);
+  }
+
  private:
+  float* take_in(std::byte*& memory) const {
+    auto* part = reinterpret_cast<float*>(memory);
+    memory += (p_.slopes ? 2 : 1) * in_bytes(p_);
+    return part;
+  }
   float* take(std::byte*& memory, int64_t rows, int64_t width) const {
     auto* part = reinterpret_cast<float*>(memory);
     memory += ring_bytes(rows, width, p_.tile_channels);
@@ -85,7 +105,8 @@ class UnitRows {
   }
   const DepthwiseGradPlan& p_;
   const ConvGeometry& g_;
-  RowRing<Source> in_;
+  SlopedSource x_;
+  RowRing<SlopedSource> in_;
   RowRing<GradSource> grad_;
   float* results_;
   const float** rows_;
@@ -108,8 +129,10 @@ StoreCounts sum_unit(const DepthwiseGradPlan& p, const DepthwiseGradPlan::Unit& 
       continue;
     }
     for (int64_t y = unit.row * stride; y < in_end; ++y) {
+      const bool meets_weights = y % stride == 0 && y / stride < end;
+      if (meets_weights) rows.load_inputs(y / stride);
       counts += rows.write_data(y, *data, worker);
-      if (y % stride == 0 && y / stride < end) rows.add_weights(y / stride, sums);
+      if (meets_weights) rows.add_weights(y / stride, sums);
     }
   }
   return counts;
@@ -117,14 +140,16 @@ StoreCounts sum_unit(const DepthwiseGradPlan& p, const DepthwiseGradPlan::Unit& 
 
 }  // namespace
 
-DepthwiseGradPlan::DepthwiseGradPlan(const ConvGeometry& g, int64_t samples, int64_t ghost)
+DepthwiseGradPlan::DepthwiseGradPlan(const ConvGeometry& g, int64_t samples, int64_t ghost,
+                                     bool with_slopes)
     : geometry(g),
       y(Pass::kForward, g.in.h, g.out.h, g.kernel_h, g.stride_h, g.padding_h),
       x(Pass::kForward, g.in.w, g.out.w, g.kernel_w, g.stride_w, g.padding_w),
       back_y(Pass::kBackward, g.in.h, g.out.h, g.kernel_h, g.stride_h, g.padding_h),
       back_x(Pass::kBackward, g.in.w, g.out.w, g.kernel_w, g.stride_w, g.padding_w),
       runs(column_runs(x)),
-      back_runs(column_runs(back_x)) {
+      back_runs(column_runs(back_x)),
+      slopes(with_slopes) {
   TRI_CHECK(g.depthwise(), "groups = {}, in = {}, out = {}", g.groups, g.in.text(), g.out.text());
   if (ghost == 0) ghost = samples;
   const int64_t strip = ceil_div(g.out.h, ceil_div(g.out.h, kStripRows));
@@ -138,6 +163,7 @@ DepthwiseGradPlan::DepthwiseGradPlan(const ConvGeometry& g, int64_t samples, int
   }
   in_rows = std::max<int64_t>(1, y.most_taps());
   grad_rows = std::max<int64_t>(1, back_y.most_taps());
+  // Slopes are left out: they are read once, and fewer channels cost more than they do.
   tile_channels = fit_channels(g.in.c, (in_rows + 1) * g.in.w + grad_rows * g.out.w + 2 * g.taps());
   if (strip == g.out.h && (g.in.pixels() + g.out.pixels()) * tile_channels <= kMapFloats) {
     in_rows = g.in.h;
@@ -153,7 +179,7 @@ size_t DepthwiseGradPlan::shared_bytes() const {
 }
 
 size_t DepthwiseGradPlan::worker_bytes() const {
-  return ring_bytes(in_rows, geometry.in.w, tile_channels) +
+  return (slopes ? 2 : 1) * ring_bytes(in_rows, geometry.in.w, tile_channels) +
          ring_bytes(grad_rows, geometry.out.w, tile_channels) +
          ring_bytes(1, geometry.in.w, tile_channels) +
          address_bytes(std::max(y.most_taps(), back_y.most_taps()));
@@ -164,6 +190,7 @@ StoreCounts depthwise_backward_weights(const DepthwiseGradPlan& p, const Source&
                                        GradConsumer& consumer, const DepthwiseData* data,
                                        std::byte* scratch, base::ThreadPool& pool) noexcept {
   TRI_CHECK(data == nullptr || p.joins_data());
+  const bool by_slope = p.slopes && data != nullptr && data->dst.by_slope();
   CountSum counts;
   const int64_t count = p.geometry.weight_count(), tap_floats = p.geometry.padded_channels();
   const auto taps = static_cast<size_t>(p.geometry.taps());
@@ -188,7 +215,7 @@ StoreCounts depthwise_backward_weights(const DepthwiseGradPlan& p, const Source&
         float* row = part + static_cast<int64_t>(tap) * tap_floats;
         std::fill(row + channel, row + end, 0.0f);
       }
-      UnitRows rows(p, x, d, workers + worker * p.worker_bytes());
+      UnitRows rows(p, x, d, by_slope, workers + worker * p.worker_bytes());
       counts.add(sum_unit(p, p.units[first + unit], channel, data, part, rows, worker));
     });
     pool.run(taps, [&](size_t tap, size_t) {

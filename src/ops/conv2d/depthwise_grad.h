@@ -17,8 +17,10 @@
 namespace tri::ops {
 
 struct DepthwiseGradPlan {
-  // `ghost`: samples of a ghost batch, 0 for the whole batch. REQUIRES: geometry.depthwise().
-  DepthwiseGradPlan(const ConvGeometry& geometry, int64_t samples, int64_t ghost);
+  // `ghost`: samples of a ghost batch, 0 for the whole batch. `slopes`: room for those of x, which
+  // dX may be multiplied by (RowWatcher::passes_by_slope). REQUIRES: geometry.depthwise().
+  DepthwiseGradPlan(const ConvGeometry& geometry, int64_t samples, int64_t ghost,
+                    bool slopes = false);
 
   struct Unit {
     int64_t sample, samples;
@@ -32,6 +34,7 @@ struct DepthwiseGradPlan {
   int64_t tile_channels;
   size_t chunk_units;          // summed before they are joined
   int64_t in_rows, grad_rows;  // held at a time by a worker
+  bool slopes;                 // held beside the rows of x
 
   // Output row r lies at input row r * stride, so that a strip of one is a strip of the other.
   bool joins_data() const { return 2 * geometry.padding_h < geometry.kernel_h; }

@@ -25,9 +25,11 @@ struct DepthwiseRow {
   float* dst;
   int64_t dst_pixel;
   int64_t channels;
+  const float* factors = nullptr;  // (columns, channels) one after the other, or null
 };
 
-// dst[column][c] = bias[c] + sum over vertical, then horizontal taps: one chain per result.
+// dst[column][c] = bias[c] + sum over vertical, then horizontal taps: one chain per result; times
+// factors[column][c].
 void depthwise_row(const DepthwiseRow& row) noexcept;
 
 // One row of output gradients meets the source rows that its taps touch; forward lists.

@@ -37,12 +37,19 @@ HWY_INLINE void meet_columns(D d, const float* HWY_RESTRICT x, int64_t pixel,
   if constexpr (kJ < kLast) meet_columns<kStep, kJ + 1>(d, x + pixel, pixel, weight, acc);
 }
 
+template <class D>
+HWY_INLINE void store_result(D d, const DepthwiseRow& r, int64_t column, int64_t c,
+                             hn::Vec<D> result) {
+  if (r.factors != nullptr)
+    result = hn::Mul(result, hn::LoadU(d, r.factors + column * r.channels + c));
+  hn::StoreU(result, d, r.dst + column * r.dst_pixel + c);
+}
+
 // kCols columns, kStep sources apart, of kTaps horizontal taps each.
 template <int kTaps, int kStep, int kCols>
 HWY_INLINE void columns(const DepthwiseRow r, int64_t src, const float* HWY_RESTRICT weights,
-                        float* HWY_RESTRICT dst) {
+                        int64_t column) {
   const int64_t pixel = r.src_pixel, next = r.tap_step * r.weight_tap;
-  const int64_t dst_next = r.dst_step * r.dst_pixel;
   for_channels_overlapping(r.channels, [=](auto d, int64_t c) TRI_LANES {
     using V = hn::Vec<decltype(d)>;
     V acc[kCols];
@@ -54,7 +61,7 @@ HWY_INLINE void columns(const DepthwiseRow r, int64_t src, const float* HWY_REST
       for (int t = 0; t < kTaps; ++t) weight[t] = hn::LoadU(d, w + t * next);
       meet_columns<kStep, 0>(d, x, pixel, weight, acc);
     }
-    for (int o = 0; o < kCols; ++o) hn::StoreU(acc[o], d, dst + o * dst_next + c);
+    for (int o = 0; o < kCols; ++o) store_result(d, r, column + o * r.dst_step, c, acc[o]);
   });
 }
 
@@ -63,8 +70,7 @@ template <int kTaps, int kStep, int kCols>
 HWY_INLINE void columns_from(const DepthwiseRow r, const ColumnRun run, int64_t first) {
   const float* weights = r.weights + run.k * r.weight_tap;
   for (; first + kCols <= run.count; first += kCols)
-    columns<kTaps, kStep, kCols>(r, run.src + first * kStep, weights,
-                                 r.dst + (run.dst + first * r.dst_step) * r.dst_pixel);
+    columns<kTaps, kStep, kCols>(r, run.src + first * kStep, weights, run.dst + first * r.dst_step);
   if constexpr (kCols > 1)
     if (first < run.count) columns_from<kTaps, kStep, kCols / 2>(r, run, first);
 }
@@ -78,7 +84,7 @@ void run_of_any(const DepthwiseRow r, const ColumnRun run) {
   const float* weights = r.weights + run.k * r.weight_tap;
   for (int64_t i = 0; i < run.count; ++i) {
     const int64_t src = run.src + i * r.src_step;
-    float* HWY_RESTRICT dst = r.dst + (run.dst + i * r.dst_step) * r.dst_pixel;
+    const int64_t column = run.dst + i * r.dst_step;
     for_channels_overlapping(r.channels, [=](auto d, int64_t c) TRI_LANES {
       auto acc = start_value(d, r.bias, c);
       for (int64_t row = 0; row < r.src_count; ++row) {
@@ -89,7 +95,7 @@ void run_of_any(const DepthwiseRow r, const ColumnRun run) {
           acc = hn::MulAdd(value, weight, acc);
         }
       }
-      hn::StoreU(acc, d, dst + c);
+      store_result(d, r, column, c, acc);
     });
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -151,6 +152,56 @@ TEST_P(DepthwiseJointTest, a_joint_pass_has_the_bits_of_two) {
     EXPECT_EQ(backward_weights(pool, 0, 0, n, nullptr),
               backward_weights(pool, 0, 0, n, nullptr, &data));
     EXPECT_EQ(alone, joined);
+  }
+}
+
+// Differentiates rows through silu; whoever has the slopes may do it if the watcher says so.
+class Differentiates final : public RowWatcher {
+ public:
+  Differentiates(const Source& x, bool by_slope) : by_slope_(by_slope) { grad_.value = x; }
+  void pass(const RowRange& range, float* rows, int64_t stride) const noexcept override {
+    ++passed;
+    differentiate_rows(grad_, range, rows, stride);
+  }
+  bool passes_by_slope() const noexcept override { return by_slope_; }
+  void finished(const RowRange& range, size_t) noexcept override {
+    told += range.count * range.channels;
+  }
+  mutable std::atomic<int64_t> passed = 0;
+  std::atomic<int64_t> told = 0;
+
+ private:
+  GradSource grad_;
+  bool by_slope_;
+};
+
+TEST_P(DepthwiseJointTest, gives_its_rows_the_slopes_that_a_watcher_would) {
+  base::ThreadPool pool(2);
+  std::vector<uint16_t> narrow(x.size());
+  simd::encode(Format::kBf16, x.data(), narrow.data(), x.size());
+  const DepthwiseGradPlan plan(g, n, 0, true);
+  std::vector<std::byte> scratch(plan.shared_bytes() + plan.worker_bytes() * pool.threads());
+  for (const bool wide : {true, false}) {
+    Source src;
+    src.stored = wide ? whole_tensor(x.data(), Format::kF32, g.in)
+                      : whole_tensor(narrow.data(), Format::kBf16, g.in);
+    src.activation = Activation::kSilu;
+    src.of_half = !wide;
+    const auto run = [&](Differentiates& watcher, std::vector<float>& dx) {
+      Keep keep(g.weight_count());
+      DepthwiseData data{packed.data(),
+                         {dx.data(), Format::kF32, g.in.c, g.in.c, g.in.pixels(), false}};
+      data.dst.watcher = &watcher;
+      depthwise_backward_weights(plan, src, dy_source, nullptr, keep, &data, scratch.data(), pool);
+      EXPECT_EQ(watcher.told, std::ssize(x));
+      return keep.grad;
+    };
+    Differentiates passed(src, false), by_slope(src, true);
+    std::vector<float> want(x.size(), NAN), got(x.size(), NAN);
+    EXPECT_EQ(run(passed, want), run(by_slope, got));
+    EXPECT_EQ(want, got);
+    EXPECT_GT(passed.passed, 0);
+    EXPECT_EQ(by_slope.passed, 0);
   }
 }
 

@@ -89,22 +89,6 @@ bool reads_stored(const GradSource& source) {
   return source.value.activation != Activation::kNone || source.b != nullptr;
 }
 
-TransformParams params_of(const Source& source, const RowRange& range) {
-  TransformParams p;
-  if (source.norm.scale != nullptr) {
-    const int64_t ghost = range.sample / source.norm.ghost * source.norm.stride + range.channel;
-    p.scale = source.norm.scale + ghost;
-    p.shift = source.norm.shift + ghost;
-  }
-  p.activation = source.activation;
-  p.of_half = source.of_half;
-  if (source.channel_factor != nullptr)
-    p.channel_factor =
-        source.channel_factor + range.sample * source.stored.channels + range.channel;
-  if (source.sample_factor != nullptr) p.sample_factor = source.sample_factor[range.sample];
-  return p;
-}
-
 GradParams params_of(const GradSource& source, const RowRange& range) {
   GradParams p;
   p.value = params_of(source.value, range);
@@ -163,6 +147,26 @@ void load_gated_grad_rows(const GradSource& source, const RowRange& range, float
 
 }  // namespace
 
+TransformParams params_of(const Source& source, const RowRange& range) noexcept {
+  TransformParams p;
+  if (source.norm.scale != nullptr) {
+    const int64_t ghost = range.sample / source.norm.ghost * source.norm.stride + range.channel;
+    p.scale = source.norm.scale + ghost;
+    p.shift = source.norm.shift + ghost;
+  }
+  p.activation = source.activation;
+  p.of_half = source.of_half;
+  if (source.channel_factor != nullptr)
+    p.channel_factor =
+        source.channel_factor + range.sample * source.stored.channels + range.channel;
+  if (source.sample_factor != nullptr) p.sample_factor = source.sample_factor[range.sample];
+  return p;
+}
+
+RowsAt rows_at(const Stored& stored, const RowRange& range) noexcept {
+  return {at(stored, range, 0), stored.format, stored.row_stride, 1.0f / stored.scale};
+}
+
 void load_gates(const Source& source, const RowRange& range, Gate* dst, float* room) noexcept {
   Source before = source;
   before.gates = nullptr;
@@ -188,6 +192,19 @@ void load_rows(const Source& source, const RowRange& range, float* dst,
     float* to = dst + row * dst_stride;
     transform_rows(params, read_rows(source.stored, range, row, rows, in_place, to, dst_stride), to,
                    dst_stride, rows, range.channels);
+  }
+}
+
+void load_rows_with_slopes(const Source& source, const RowRange& range, float* dst, float* slopes,
+                           int64_t stride) noexcept {
+  const bool in_place = converts_on_load(source.stored.format);
+  const int64_t piece = in_place ? range.count : piece_rows(range);
+  for (int64_t row = 0; row < range.count; row += piece) {
+    const int64_t rows = std::min(piece, range.count - row), at = row * stride;
+    transform_rows_with_slopes(
+        params_of(source, range),
+        read_rows(source.stored, range, row, rows, in_place, dst + at, stride), dst + at,
+        slopes + at, stride, rows, range.channels);
   }
 }
 

@@ -88,6 +88,9 @@ class RowWatcher {
   // before finished(). Operations of which Needs does not say so may leave it out.
   virtual void pass(const RowRange& /*range*/, float* /*rows*/, int64_t /*stride*/) const noexcept {
   }
+  // Whether all that pass() does is to multiply by the slopes of the tensor's activation. Then
+  // whoever has them (load_rows_with_slopes) may do it instead.
+  virtual bool passes_by_slope() const noexcept { return false; }
   // Called from many threads at once, every number of a tensor once; pixels may run into the
   // samples that follow. Must not throw.
   virtual void finished(const RowRange& range, size_t worker) noexcept = 0;
@@ -109,6 +112,7 @@ struct Sink {
   void pass(const RowRange& range, float* rows, int64_t stride) const {
     if (watcher != nullptr && !accumulate) watcher->pass(range, rows, stride);
   }
+  bool by_slope() const { return watcher != nullptr && !accumulate && watcher->passes_by_slope(); }
   void tell(const RowRange& range, size_t worker) const {
     if (watcher != nullptr) watcher->finished(range, worker);
   }
@@ -147,6 +151,10 @@ constexpr bool takes_scale(Format format) {
 // dst[i * dst_stride + c] for the range's pixels i and channels c.
 void load_rows(const Source& source, const RowRange& range, float* dst,
                int64_t dst_stride) noexcept;
+// The same and, just as far apart, the derivatives of the activation. REQUIRES: no factors, no
+// gates.
+void load_rows_with_slopes(const Source& source, const RowRange& range, float* dst, float* slopes,
+                           int64_t stride) noexcept;
 // The sides on which the activated numbers of the range are; dst is one row after the other.
 // `room`: count * channels floats.
 void load_gates(const Source& source, const RowRange& range, Gate* dst, float* room) noexcept;

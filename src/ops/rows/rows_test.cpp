@@ -221,6 +221,34 @@ TEST_P(Rows, load_what_the_definition_says) {
   }
 }
 
+TEST_P(Rows, come_with_the_slopes_of_their_activation) {
+  for (const Layout& layout : kLayouts) {
+    const Parts parts(layout);
+    for (const Format format : kAllFormats) {
+      const Held held(format, draws(1, layout.elements(), 3.0));
+      for (const Activation activation : kActivations)
+        for (const Use& use : kUses) {
+          const Source source = source_of(layout, held, parts, use, activation);
+          if (source.channel_factor != nullptr || source.sample_factor != nullptr) continue;
+          GradSource grad;
+          grad.value = source;
+          for (const RowRange& range : ranges(layout, use)) {
+            const int64_t stride = range.channels + 3;
+            std::vector<float> want(static_cast<size_t>(range.count * stride), 77.0f);
+            std::vector<float> want_slopes = want, got = want, slopes = want;
+            load_rows(source, range, want.data(), stride);
+            for (int64_t i = 0; i < range.count; ++i)
+              std::fill_n(want_slopes.begin() + i * stride, range.channels, 1.0f);
+            differentiate_rows(grad, range, want_slopes.data(), stride);
+            load_rows_with_slopes(source, range, got.data(), slopes.data(), stride);
+            ASSERT_EQ(want, got) << numeric::spec(format).name << " " << name(activation);
+            ASSERT_EQ(want_slopes, slopes) << numeric::spec(format).name << " " << name(activation);
+          }
+        }
+    }
+  }
+}
+
 // GY that is on its way to the tensor becomes the gradient as GY that lies there does.
 TEST_P(Rows, differentiate_as_gradients_are_loaded) {
   for (const Layout& layout : kLayouts) {

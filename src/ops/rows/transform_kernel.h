@@ -6,6 +6,7 @@
 
 #include "numeric/format.h"
 #include "ops/op.h"
+#include "ops/rows/rows.h"
 
 namespace tri::ops {
 
@@ -19,6 +20,9 @@ struct TransformParams {
   bool of_half = false;  // see Source
 };
 
+// Of one sample, or of what else a range may cover.
+TransformParams params_of(const Source& source, const RowRange& range) noexcept;
+
 // Rows of a tensor where they lie, from the first channel wanted on.
 struct RowsAt {
   const void* data;
@@ -26,6 +30,7 @@ struct RowsAt {
   int64_t stride;          // elements
   float factor = 1.0f;     // fp16: a power of two on all numbers
 };
+RowsAt rows_at(const Stored& stored, const RowRange& range) noexcept;
 constexpr bool converts_on_load(numeric::Format format) {
   using numeric::Format;
   return format == Format::kF32 || format == Format::kBf16 || format == Format::kF16;
@@ -39,6 +44,11 @@ constexpr bool read_together(numeric::Format grad, numeric::Format stored) {
 // dst = activation(scale * src + shift) * factors, row by row. dst may be src.
 void transform_rows(const TransformParams& params, const RowsAt& src, float* dst,
                     int64_t dst_stride, int64_t rows, int64_t channels) noexcept;
+
+// The same without factors, and slopes[i] = activation'(scale * src + shift) beside every dst[i].
+void transform_rows_with_slopes(const TransformParams& params, const RowsAt& src, float* dst,
+                                float* slopes, int64_t stride, int64_t rows,
+                                int64_t channels) noexcept;
 
 struct GradParams {
   TransformParams value;

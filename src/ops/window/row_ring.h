@@ -36,7 +36,22 @@ inline void load_into(const GradSource& source, const RowRange& range, float* ds
   load_grad_rows(source, range, dst, range.channels);
 }
 
-template <class S>  // Source or GradSource
+// A source whose rows come with the slopes of its activation, `slopes` floats behind the numbers;
+// 0: without.
+struct SlopedSource {
+  const Source& source;
+  int64_t slopes = 0;
+};
+inline const float* in_place(const SlopedSource& s) {
+  return s.slopes == 0 ? in_place(s.source) : nullptr;
+}
+inline const Stored& stored_of(const SlopedSource& s) { return s.source.stored; }
+inline void load_into(const SlopedSource& s, const RowRange& range, float* dst) {
+  if (s.slopes == 0) return load_into(s.source, range, dst);
+  load_rows_with_slopes(s.source, range, dst, dst + s.slopes, range.channels);
+}
+
+template <class S>  // Source, SlopedSource or GradSource
 class RowRing {
  public:
   // `memory` holds ring_bytes(slots, width, channels) for the most channels of any start().

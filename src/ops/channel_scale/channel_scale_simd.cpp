@@ -1,0 +1,71 @@
+// ops/channel_scale/channel_scale_simd.cpp; contract in channel_scale_kernel.h. Never throws,
+// allocates or logs.
+#include "ops/channel_scale/channel_scale_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/channel_scale/channel_scale_simd.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"         // after foreach_target.h
+#include "ops/rows/transform-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tri::ops::HWY_NAMESPACE {
+namespace {
+
+template <Format kGrad, Format kFormat, class A>
+void sum_scaled(const TransformParams p, const float* mean, const RowsAt& grad,
+                const RowsAt& stored, int64_t rows, int64_t channels, float* sums) {
+  for_channels_side_by_side<2>(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
+    constexpr int kN = vectors();
+    using Several = Vectors<decltype(d), kN>;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    Several center, sum[kScaleSums];
+    for (int v = 0; v < kN; ++v) {
+      center[v] = hn::LoadU(d, mean + c + v * lanes);
+      for (Several& each : sum) each[v] = hn::Zero(d);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      auto x = RowAt<kFormat>(stored, i).template load<kN>(d, c);
+      Several off;
+      for (int v = 0; v < kN; ++v) off[v] = hn::Sub(x[v], center[v]);
+      normalise<true>(d, p, c, x);
+      auto slope = activate_with_slope<A>(d, x);
+      const auto du = RowAt<kGrad>(grad, i).template load<kN>(d, c);
+      for (int v = 0; v < kN; ++v) {
+        sum[0][v] = hn::MulAdd(du[v], x[v], sum[0][v]);
+        sum[3][v] = hn::Add(sum[3][v], slope[v]);
+        sum[4][v] = hn::MulAdd(slope[v], off[v], sum[4][v]);
+        slope[v] = hn::Mul(slope[v], du[v]);
+        sum[1][v] = hn::Add(sum[1][v], slope[v]);
+        sum[2][v] = hn::MulAdd(slope[v], off[v], sum[2][v]);
+      }
+    }
+    for (int which = 0; which < kScaleSums; ++which)
+      store(d, sum[which], sums + which * channels + c);
+  });
+}
+
+void sum_scaled_rows(const TransformParams& p, const float* mean, const RowsAt& grad,
+                     const RowsAt& stored, int64_t rows, int64_t channels, float* sums) {
+  for_kind(stored.format, p, [&]<Format kFormat, class A>() {
+    if (grad.format == kFormat)
+      sum_scaled<kFormat, kFormat, A>(p, mean, grad, stored, rows, channels, sums);
+    else
+      sum_scaled<Format::kF32, kFormat, A>(p, mean, grad, stored, rows, channels, sums);
+  });
+}
+
+}  // namespace
+}  // namespace tri::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tri::ops {
+HWY_EXPORT(sum_scaled_rows);
+
+void sum_scaled_rows(const TransformParams& params, const float* mean, const RowsAt& grad,
+                     const RowsAt& stored, int64_t rows, int64_t channels, float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(sum_scaled_rows)(params, mean, grad, stored, rows, channels, sums);
+}
+}  // namespace tri::ops
+#endif  // HWY_ONCE
