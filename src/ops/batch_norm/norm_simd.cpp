@@ -39,27 +39,34 @@ struct Rows {
   RowsAt at;
 };
 
+// Distances from the first row instead of the mean, which is known later: m2 = sum of squares -
+// (sum)^2 / n. As that row is one of the tile, what is subtracted is at most n times the result,
+// and about as large as it if no row stands out.
 template <Format kFormat>
 struct Moments {
   template <int kVectors, class D>
   HWY_INLINE void run(D d, int64_t c) const {
     using V = hn::Vec<D>;
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    V sum[kVectors], square[kVectors];
-    for (int v = 0; v < kVectors; ++v) sum[v] = square[v] = hn::Zero(d);
-    for (int64_t i = 0; i < count; ++i)
-      for (int v = 0; v < kVectors; ++v) sum[v] = hn::Add(sum[v], rows.load(d, i, c + v * lanes));
-    const V share = hn::Set(d, 1.0f / static_cast<float>(count));
-    for (int v = 0; v < kVectors; ++v) sum[v] = hn::Mul(sum[v], share);
-    for (int64_t i = 0; i < count; ++i) {
+    V first[kVectors], sum[kVectors], square[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      first[v] = rows.load(d, 0, c + v * lanes);
+      sum[v] = square[v] = hn::Sub(first[v], first[v]);  // not zero if it is not finite
+    }
+    for (int64_t i = 1; i < count; ++i) {
       for (int v = 0; v < kVectors; ++v) {
-        const V off = hn::Sub(rows.load(d, i, c + v * lanes), sum[v]);
+        const V off = hn::Sub(rows.load(d, i, c + v * lanes), first[v]);
+        sum[v] = hn::Add(sum[v], off);
         square[v] = hn::MulAdd(off, off, square[v]);
       }
     }
+    const V share = hn::Set(d, 1.0f / static_cast<float>(count));
     for (int v = 0; v < kVectors; ++v) {
-      hn::StoreU(sum[v], d, mean + c + v * lanes);
-      hn::StoreU(square[v], d, m2 + c + v * lanes);
+      const V off = hn::Mul(sum[v], share);
+      hn::StoreU(hn::Add(first[v], off), d, mean + c + v * lanes);
+      // In this order x86 lets a NaN through.
+      hn::StoreU(hn::Max(hn::Zero(d), hn::NegMulAdd(sum[v], off, square[v])), d,
+                 m2 + c + v * lanes);
     }
   }
   Rows<kFormat> rows;

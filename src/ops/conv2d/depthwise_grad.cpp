@@ -15,7 +15,7 @@ namespace {
 using base::ceil_div;
 
 // Enough that joining a unit's sums costs little beside making them.
-constexpr int64_t kUnitPositions = 256;
+constexpr int64_t kUnitPositions = 64;
 // High enough that the rows at the seam of two strips, which are loaded twice, are few.
 constexpr int64_t kStripRows = 32;
 // Sums of a chunk: small beside the activations, large beside the cost of two barriers.
@@ -153,8 +153,9 @@ DepthwiseGradPlan::DepthwiseGradPlan(const ConvGeometry& g, int64_t samples, int
   TRI_CHECK(g.depthwise(), "groups = {}, in = {}, out = {}", g.groups, g.in.text(), g.out.text());
   if (ghost == 0) ghost = samples;
   const int64_t strip = ceil_div(g.out.h, ceil_div(g.out.h, kStripRows));
-  const int64_t together =
+  int64_t together =
       strip < g.out.h ? 1 : std::clamp<int64_t>(kUnitPositions / g.out.pixels(), 1, ghost);
+  together = ceil_div(ghost, ceil_div(ghost, together));
   for (int64_t first = 0; first < samples; first += ghost) {
     const int64_t end = std::min(samples, first + ghost);
     for (int64_t s = first; s < end; s += together)
