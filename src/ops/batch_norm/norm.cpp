@@ -1,8 +1,6 @@
 #include "ops/batch_norm/norm.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <new>
 
 #include "base/ceil_div.h"
@@ -18,17 +16,20 @@ constexpr int64_t kTileFloats = 24 * 1024;
 // fp32 chains stay short; longer sums are joined in double precision.
 constexpr int64_t kTileRows = 128;
 
-// Channels that one worker joins at a time: a cache line of every tile's sums.
+// A worker joins whole cache lines of every tile's sums, and not so few that waking it costs more.
 constexpr int64_t kJoinChannels = 16;
-using JoinSums = std::array<double, kJoinChannels>;
+constexpr int64_t kJoinSums = 8 * 1024;
 
-// Calls join(first channel, channels) for blocks of channels, on the pool.
+// Calls join(first channel, channels, ghost batch) for blocks of channels, on the pool. `each`:
+// numbers that are joined per channel.
 template <class Join>
-void for_channel_blocks(const NormPlan& plan, base::ThreadPool& pool, Join join) {
-  const auto blocks = static_cast<size_t>(ceil_div(plan.channels, kJoinChannels));
-  pool.run(blocks, [&](size_t block, size_t) {
-    const int64_t first = static_cast<int64_t>(block) * kJoinChannels;
-    join(first, std::min(plan.channels - first, kJoinChannels));
+void for_channel_blocks(const NormPlan& plan, int64_t each, base::ThreadPool& pool, Join join) {
+  const int64_t lines = ceil_div(plan.channels, kJoinChannels);
+  const int64_t blocks = std::clamp<int64_t>(plan.channels * each / kJoinSums, 1, lines);
+  const int64_t most = ceil_div(lines, blocks) * kJoinChannels;
+  pool.run(static_cast<size_t>(ceil_div(plan.channels, most)), [&](size_t block, size_t) {
+    const int64_t first = static_cast<int64_t>(block) * most;
+    for (int64_t k = 0; k < plan.ghosts; ++k) join(first, std::min(plan.channels - first, most), k);
   });
 }
 
@@ -84,35 +85,21 @@ void for_each_sample(const NormPlan& plan, const Tile& tile, Visit visit) {
   }
 }
 
-void update_running(const NormPlan& plan, const NormRunning& running, int64_t ghost, int64_t c,
-                    double mean, double m2) {
-  // A step that overflowed is lost, whoever finds it later; the statistics outlive it.
-  if (!std::isfinite(mean) || !std::isfinite(m2)) return;
-  const auto rows = static_cast<double>(plan.ghost_rows(ghost));
-  const double unbiased = rows > 1 ? m2 / (rows - 1) : 0.0;
-  const double momentum = running.momentum;
-  running.mean[c] = static_cast<float>((1 - momentum) * double{running.mean[c]} + momentum * mean);
-  running.variance[c] =
-      static_cast<float>((1 - momentum) * double{running.variance[c]} + momentum * unbiased);
+// The sums of ghost batch k, from a channel on.
+JoinedTiles tiles_of(const NormPlan& plan, const std::byte* scratch, int64_t k, int64_t first,
+                     int64_t channels) {
+  return {partial(plan, scratch, static_cast<size_t>(k * plan.ghost_tiles), 0) + first,
+          plan.channels, plan.ghost_rows(k), plan.tile_rows, channels};
 }
 
-// From the sums of ghost batch k.
-void finish_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
-                  const NormGrads& grads, int64_t k, int64_t first, int64_t channels,
-                  const JoinSums& plain, const JoinSums& centred) {
-  const auto rows = static_cast<double>(plan.ghost_rows(k));
-  for (size_t i = 0; i < static_cast<size_t>(channels); ++i) {
-    const int64_t c = first + static_cast<int64_t>(i), at = k * plan.channels + c;
-    const double inverse = double{batch.inverse[at]};
-    const double a = double{params.gamma[c]} * inverse;
-    const double b = -a * inverse * inverse * centred[i] / rows;
-    grads.a[at] = static_cast<float>(a);
-    grads.b[at] = static_cast<float>(b);
-    grads.c[at] = static_cast<float>(-a * plain[i] / rows);
-    // One rounding per ghost batch, so that micro-batches give the bits of the whole batch.
-    grads.gamma[c] = static_cast<float>(double{grads.gamma[c]} + centred[i] * inverse);
-    grads.beta[c] = static_cast<float>(double{grads.beta[c]} + plain[i]);
-  }
+NormParams at_channel(const NormParams& params, int64_t c) {
+  return {params.gamma + c, params.beta + c, params.eps};
+}
+NormBatch at_channel(const NormBatch& batch, int64_t at) {
+  return {batch.mean + at, batch.inverse + at, batch.scale + at, batch.shift + at};
+}
+NormGrads at_channel(const NormGrads& grads, int64_t at, int64_t c) {
+  return {grads.a + at, grads.b + at, grads.c + at, grads.gamma + c, grads.beta + c};
 }
 
 }  // namespace
@@ -184,37 +171,16 @@ void NormMoments::tile(size_t index, size_t worker) noexcept {
 void norm_join(const NormPlan& plan, const NormParams& params, const NormBatch& batch,
                const NormRunning& running, const std::byte* scratch,
                base::ThreadPool& pool) noexcept {
-  for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
-    for (int64_t k = 0; k < plan.ghosts; ++k) {
-      JoinSums means{}, m2s{};
-      double rows = 0;
-      for (int64_t t = 0; t < plan.ghost_tiles; ++t) {
-        const auto index = static_cast<size_t>(k * plan.ghost_tiles + t);
-        const auto count = static_cast<double>(Tile(plan, index).count);
-        if (count == 0) break;
-        const double share = count / (rows + count), weight = rows * share;
-        const float* tile_mean = partial(plan, scratch, index, 0) + first;
-        const float* tile_m2 = partial(plan, scratch, index, 1) + first;
-        for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
-          const double off = double{tile_mean[c]} - means[c];
-          m2s[c] += double{tile_m2[c]} + off * off * weight;
-          means[c] += off * share;
-        }
-        rows += count;
-      }
-      for (int64_t i = 0; i < channels; ++i) {
-        const int64_t c = first + i, at = k * plan.channels + c;
-        const double mean = means[static_cast<size_t>(i)], m2 = m2s[static_cast<size_t>(i)];
-        const double inverse = 1.0 / std::sqrt(m2 / rows + double{params.eps});
-        const double scale = double{params.gamma[c]} * inverse;
-        batch.mean[at] = static_cast<float>(mean);
-        batch.inverse[at] = static_cast<float>(inverse);
-        batch.scale[at] = static_cast<float>(scale);
-        batch.shift[at] = static_cast<float>(double{params.beta[c]} - mean * scale);
-        if (running.mean != nullptr) update_running(plan, running, k, c, mean, m2);
-      }
+  const auto join = [&](int64_t first, int64_t channels, int64_t k) {
+    NormRunning kept = running;
+    if (running.mean != nullptr) {
+      kept.mean += first;
+      kept.variance += first;
     }
-  });
+    join_moments(tiles_of(plan, scratch, k, first, channels), at_channel(params, first),
+                 at_channel(batch, k * plan.channels + first), kept);
+  };
+  for_channel_blocks(plan, 2 * static_cast<int64_t>(plan.tiles()), pool, join);
 }
 
 void norm_forward(const NormPlan& plan, const Stored& y, const NormParams& params,
@@ -290,47 +256,27 @@ void NormGradSums::tile(size_t index, size_t worker) noexcept {
 void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
                      const NormGrads& grads, const std::byte* scratch,
                      base::ThreadPool& pool) noexcept {
-  for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
-    for (int64_t k = 0; k < plan.ghosts; ++k) {
-      JoinSums plain{}, centred{};
-      for (int64_t t = 0; t < plan.ghost_tiles; ++t) {
-        const auto index = static_cast<size_t>(k * plan.ghost_tiles + t);
-        if (Tile(plan, index).count == 0) break;
-        const float* tile_plain = partial(plan, scratch, index, 0) + first;
-        const float* tile_centred = partial(plan, scratch, index, 1) + first;
-        for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
-          plain[c] += double{tile_plain[c]};
-          centred[c] += double{tile_centred[c]};
-        }
-      }
-      finish_grads(plan, batch, params, grads, k, first, channels, plain, centred);
-    }
-  });
+  const auto join = [&](int64_t first, int64_t channels, int64_t k) {
+    const int64_t at = k * plan.channels + first;
+    join_grads(tiles_of(plan, scratch, k, first, channels), at_channel(params, first),
+               at_channel(batch, at), at_channel(grads, at, first));
+  };
+  for_channel_blocks(plan, 2 * static_cast<int64_t>(plan.tiles()), pool, join);
 }
 
 void norm_join_grads(const NormPlan& plan, const NormBatch& batch, const NormParams& params,
                      const NormGrads& grads, const FactoredSums& sums,
                      base::ThreadPool& pool) noexcept {
-  for_channel_blocks(plan, pool, [&](int64_t first, int64_t channels) {
-    for (int64_t k = 0; k < plan.ghosts; ++k) {
-      JoinSums plain{}, centred{};
-      const int64_t end = std::min(plan.samples, (k + 1) * plan.ghost);
-      for (int64_t sample = k * plan.ghost; sample < end; ++sample) {
-        const float* of_grad = sums.sums + sample * kFactoredSums * plan.channels + first;
-        const float* of_grad_centred = of_grad + plan.channels;
-        const float* of_slope = of_grad_centred + plan.channels;
-        const float* of_slope_centred = of_slope + plan.channels;
-        const float* factor = sums.factor + sample * plan.channels + first;
-        const float* addend = sums.addend + sample * plan.channels + first;
-        for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
-          const double f = double{factor[c]}, m = double{addend[c]};
-          plain[c] += f * double{of_grad[c]} + m * double{of_slope[c]};
-          centred[c] += f * double{of_grad_centred[c]} + m * double{of_slope_centred[c]};
-        }
-      }
-      finish_grads(plan, batch, params, grads, k, first, channels, plain, centred);
-    }
-  });
+  const auto join = [&](int64_t first, int64_t channels, int64_t k) {
+    const int64_t at = k * plan.channels + first, sample = k * plan.ghost;
+    const FactoredSums of_ghost{sums.sums + sample * kFactoredSums * plan.channels + first,
+                                sums.factor + sample * plan.channels + first,
+                                sums.addend + sample * plan.channels + first};
+    join_factored_grads(of_ghost, std::min(plan.ghost, plan.samples - sample), plan.channels,
+                        plan.ghost_rows(k), channels, at_channel(params, first),
+                        at_channel(batch, at), at_channel(grads, at, first));
+  };
+  for_channel_blocks(plan, kFactoredSums * plan.samples, pool, join);
 }
 
 StoreCounts norm_backward(const NormPlan& plan, const GradSource& grad, const NormBatch& batch,

@@ -77,7 +77,7 @@ struct NormRunning {
   float momentum = 0.1f;
 };
 
-// Forward: moments of the stored numbers, as rounded. Each tile sums twice, first for its mean.
+// Forward: moments of the stored numbers, as rounded.
 class NormMoments final : public NormSums {
  public:
   NormMoments(const NormPlan& plan, const Stored& y, std::byte* scratch)

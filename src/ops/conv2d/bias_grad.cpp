@@ -8,6 +8,12 @@ namespace tri::ops {
 namespace {
 constexpr int64_t kChannels = 64;  // of one tile
 constexpr int64_t kRows = 64;      // loaded at a time
+
+// Whether rows of one sample and of the next are read in the same way.
+bool alike(const GradSource& grad) {
+  return grad.value.norm.scale == nullptr && grad.value.channel_factor == nullptr &&
+         grad.value.sample_factor == nullptr && grad.channel_addend == nullptr;
+}
 }  // namespace
 
 size_t bias_grad_worker_bytes() { return kChannels * (kRows + 1) * sizeof(float); }
@@ -20,6 +26,14 @@ void bias_grad(int64_t samples, int64_t pixels, int64_t channels, const GradSour
     float* sample_sum = rows + kChannels * kRows;
     const int64_t first = static_cast<int64_t>(tile) * kChannels;
     const int64_t count = std::min(kChannels, channels - first);
+    if (pixels == 1 && alike(grad)) {  // a sample is a row
+      for (int64_t n = 0; n < samples; n += kRows) {
+        const int64_t some = std::min(kRows, samples - n);
+        load_grad_rows(grad, {n, 0, some, first, count}, rows, count);
+        for (int64_t i = 0; i < some; ++i) add_floats(rows + i * count, count, sums + first);
+      }
+      return;
+    }
     for (int64_t n = 0; n < samples; ++n) {
       std::fill_n(sample_sum, count, 0.0f);
       for (int64_t pixel = 0; pixel < pixels; pixel += kRows) {
@@ -27,7 +41,7 @@ void bias_grad(int64_t samples, int64_t pixels, int64_t channels, const GradSour
         load_grad_rows(grad, {n, pixel, some, first, count}, rows, count);
         for (int64_t i = 0; i < some; ++i) add_floats(rows + i * count, count, sample_sum);
       }
-      for (int64_t c = 0; c < count; ++c) sums[first + c] += sample_sum[c];
+      add_floats(sample_sum, count, sums + first);
     }
   });
 }

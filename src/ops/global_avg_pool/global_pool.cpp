@@ -4,6 +4,7 @@
 
 #include "ops/global_avg_pool/global_pool_kernel.h"
 #include "ops/rows/counts.h"
+#include "ops/rows/transform_kernel.h"
 #include "ops/window/row_ring.h"
 
 namespace tri::ops {
@@ -31,7 +32,9 @@ StoreCounts for_each_tile(const GlobalPoolPlan& p, std::byte* scratch, base::Thr
 }
 
 void scale(float* values, int64_t count, float factor) {
-  for (int64_t i = 0; i < count; ++i) values[i] *= factor;
+  TransformParams params;
+  params.sample_factor = factor;
+  transform_rows(params, {values, Format::kF32, count}, values, count, 1, count);
 }
 
 }  // namespace
@@ -88,10 +91,13 @@ StoreCounts global_pool_backward(const GlobalPoolPlan& p, const GradSource& src,
 void global_pool_addend(const tensor::Shape& in, int64_t samples, const GradSource& src,
                         float* addend, base::ThreadPool& pool) noexcept {
   const float share = 1.0f / static_cast<float>(in.pixels());
-  pool.run(static_cast<size_t>(samples), [&](size_t sample, size_t) {
-    const auto n = static_cast<int64_t>(sample);
-    load_grad_rows(src, {n, 0, 1, 0, in.c}, addend + n * in.c, in.c);
-    scale(addend + n * in.c, in.c, share);
+  constexpr int64_t kTileFloats = 16 * 1024;
+  const int64_t tile = std::max<int64_t>(1, kTileFloats / in.c);
+  pool.run(static_cast<size_t>((samples + tile - 1) / tile), [&](size_t index, size_t) {
+    const int64_t first = static_cast<int64_t>(index) * tile, end = std::min(samples, first + tile);
+    for (int64_t n = first; n < end; ++n)
+      load_grad_rows(src, {n, 0, 1, 0, in.c}, addend + n * in.c, in.c);
+    scale(addend + first * in.c, (end - first) * in.c, share);
   });
 }
 
