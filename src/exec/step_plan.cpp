@@ -278,9 +278,15 @@ void StepBuilder::scale_factors(const LoweredOp& op) {
     const LoweredFactor& lowered = run.graph().factors[static_cast<size_t>(factor)];
     const ops::Source source = run.source(lowered.source);
     float* factors = run.floats(run.plan->factors[static_cast<size_t>(factor)]);
-    for (int64_t n = 0; n < run.plan->spec.samples; ++n)
-      ops::load_rows(source, {n, 0, 1, 0, lowered.channels}, factors + n * lowered.channels,
-                     lowered.channels);
+    constexpr int64_t kTogether = 16;  // samples, a row each
+    const int64_t samples = run.plan->spec.samples;
+    run.pool->run(static_cast<size_t>((samples + kTogether - 1) / kTogether),
+                  [&](size_t tile, size_t) {
+                    const int64_t first = static_cast<int64_t>(tile) * kTogether;
+                    for (int64_t n = first; n < std::min(samples, first + kTogether); ++n)
+                      ops::load_rows(source, {n, 0, 1, 0, lowered.channels},
+                                     factors + n * lowered.channels, lowered.channels);
+                  });
   });
 }
 

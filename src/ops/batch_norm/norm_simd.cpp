@@ -39,23 +39,28 @@ struct Rows {
   RowsAt at;
 };
 
-// Distances from the first row instead of the mean, which is known later: m2 = sum of squares -
-// (sum)^2 / n. As that row is one of the tile, what is subtracted is at most n times the result,
-// and about as large as it if no row stands out.
+// Distances from the mean of the first few rows instead of that of all, which is known later:
+// m2 = sum of squares - (sum)^2 / n. What is subtracted is about a kGuessRows-th of the result, and
+// at most n / kGuessRows times it, if just these rows stand out.
+constexpr int64_t kGuessRows = 8;
+
 template <Format kFormat>
 struct Moments {
   template <int kVectors, class D>
   HWY_INLINE void run(D d, int64_t c) const {
     using V = hn::Vec<D>;
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    V first[kVectors], sum[kVectors], square[kVectors];
-    for (int v = 0; v < kVectors; ++v) {
-      first[v] = rows.load(d, 0, c + v * lanes);
-      sum[v] = square[v] = hn::Sub(first[v], first[v]);  // not zero if it is not finite
-    }
-    for (int64_t i = 1; i < count; ++i) {
+    V guess[kVectors], sum[kVectors], square[kVectors];
+    const int64_t some = HWY_MIN(count, kGuessRows);
+    for (int v = 0; v < kVectors; ++v) guess[v] = sum[v] = square[v] = hn::Zero(d);
+    for (int64_t i = 0; i < some; ++i)
+      for (int v = 0; v < kVectors; ++v)
+        guess[v] = hn::Add(guess[v], rows.load(d, i, c + v * lanes));
+    const V of_some = hn::Set(d, 1.0f / static_cast<float>(some));
+    for (int v = 0; v < kVectors; ++v) guess[v] = hn::Mul(guess[v], of_some);
+    for (int64_t i = 0; i < count; ++i) {
       for (int v = 0; v < kVectors; ++v) {
-        const V off = hn::Sub(rows.load(d, i, c + v * lanes), first[v]);
+        const V off = hn::Sub(rows.load(d, i, c + v * lanes), guess[v]);
         sum[v] = hn::Add(sum[v], off);
         square[v] = hn::MulAdd(off, off, square[v]);
       }
@@ -63,7 +68,7 @@ struct Moments {
     const V share = hn::Set(d, 1.0f / static_cast<float>(count));
     for (int v = 0; v < kVectors; ++v) {
       const V off = hn::Mul(sum[v], share);
-      hn::StoreU(hn::Add(first[v], off), d, mean + c + v * lanes);
+      hn::StoreU(hn::Add(guess[v], off), d, mean + c + v * lanes);
       // In this order x86 lets a NaN through.
       hn::StoreU(hn::Max(hn::Zero(d), hn::NegMulAdd(sum[v], off, square[v])), d,
                  m2 + c + v * lanes);
