@@ -61,10 +61,11 @@ void StepBuilder::backward_op(size_t index) {
   step_norm(norm);
 }
 
-// Batch norm's backward replaces GY by dz where every pass would pay for the activation again.
+// Batch norm's backward replaces GY by dz where every pass would pay for the activation again, but
+// for gradients that stay under a factor.
 bool StepBuilder::rewrites_grad(int t) const {
   const LoweredTensor& value = tensor(t);
-  return value.norm >= 0 && ops::steep(value.activation);
+  return value.norm >= 0 && ops::costly_slope(value.activation);
 }
 
 bool StepBuilder::open_grad(int t) {
@@ -79,6 +80,29 @@ bool StepBuilder::open_grad(int t) {
   return there;
 }
 
+namespace {
+// From sums that were made under a factor, or by who wrote the gradient, or here.
+void norm_grads(StepRun& run, int norm, int t) {
+  const NormSlots& slots = run.plan->norms[static_cast<size_t>(norm)];
+  const TensorSlots& value = run.plan->tensors[static_cast<size_t>(t)];
+  const ops::NormBatch batch = run.norm_batch(norm);
+  const ops::NormParams params = run.norm_params(norm);
+  const ops::NormGrads grads = run.norm_grads(norm);
+  if (value.factored_sums >= 0) {
+    const float* factor = run.floats(run.plan->factors[static_cast<size_t>(value.grad_factor)]);
+    ops::norm_join_grads(*slots.plan, batch, params, grads,
+                         {run.floats(value.factored_sums), factor, run.floats(value.grad_addend)},
+                         *run.pool);
+  } else if (slots.grad_watched) {
+    ops::norm_join_grads(*slots.plan, batch, params, grads, run.at(slots.grad_sums), *run.pool);
+  } else {
+    run.note_passed(t,
+                    ops::norm_backward(*slots.plan, run.grad_source(t, true), batch, params, grads,
+                                       slots.rewrites, run.at(slots.grad_sums), *run.pool));
+  }
+}
+}  // namespace
+
 void StepBuilder::norm_backward(int norm) {
   const int t = graph_.norms[static_cast<size_t>(norm)].tensor;
   NormSlots& made = plan_.norms[static_cast<size_t>(norm)];
@@ -86,25 +110,23 @@ void StepBuilder::norm_backward(int norm) {
   const auto padded = static_cast<size_t>((made.plan->channels + 31) / 32 * 32);
   made.grads = add_buffer(tensor(t).name + "/norm gradient", (3 * each + 2 * padded) * 4,
                           Kind::kActivations, End::kTransient, tensor(t).layer);
-  const bool factored = slots(t).grad_sums >= 0;
+  const bool factored = slots(t).factored_sums >= 0;
   made.rewrites = rewrites_grad(t) && !factored;
   touch(made.grads);
   touch_grad(t);
+  if (slots(t).grad_factor >= 0) touch_factor(t);
   if (factored)
-    touch(slots(t).grad_sums);
+    touch(slots(t).factored_sums);
   else if (made.grad_watched)
     touch(made.grad_sums);
   else
     made.grad_sums = norm_scratch(norm);
-  const std::string& name =
-      graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)].name;
   const nn::Node& node =
       graph_.model->nodes[static_cast<size_t>(graph_.norms[static_cast<size_t>(norm)].node)];
   if (keeps_gradients())
     for (const int parameter : {node.weight, node.bias}) keep_gradient(parameter, Format::kF32, -1);
-  add_tick(name + " backward", Phase::kBackward,
+  add_tick(node.name + " backward", Phase::kBackward,
            [norm, t, weight = node.weight, bias = node.bias](StepRun& run) {
-             const NormSlots& slots = run.plan->norms[static_cast<size_t>(norm)];
              const ops::NormGrads grads = run.norm_grads(norm);
              const auto open = [&run](int parameter, float* sums) {
                const auto p = static_cast<size_t>(parameter);
@@ -116,22 +138,7 @@ void StepBuilder::norm_backward(int norm) {
              };
              open(weight, grads.gamma);
              open(bias, grads.beta);
-             const TensorSlots& value = run.plan->tensors[static_cast<size_t>(t)];
-             if (value.grad_sums >= 0)
-               ops::norm_join_grads(
-                   *slots.plan, run.norm_batch(norm), run.norm_params(norm), grads,
-                   {run.floats(value.grad_sums),
-                    run.floats(run.plan->factors[static_cast<size_t>(value.grad_factor)]),
-                    run.floats(value.grad_addend)},
-                   *run.pool);
-             else if (slots.grad_watched)
-               ops::norm_join_grads(*slots.plan, run.norm_batch(norm), run.norm_params(norm), grads,
-                                    run.at(slots.grad_sums), *run.pool);
-             else
-               run.note_passed(
-                   t, ops::norm_backward(*slots.plan, run.grad_source(t, true),
-                                         run.norm_batch(norm), run.norm_params(norm), grads,
-                                         slots.rewrites, run.at(slots.grad_sums), *run.pool));
+             norm_grads(run, norm, t);
            });
 }
 
@@ -277,13 +284,14 @@ void StepBuilder::scale_sums(size_t index, bool accumulate) {
   const LoweredOp& op = graph_.ops[index];
   const int x = op.inputs[0], f = op.inputs[1];
   const int64_t channels = tensor(x).shape.c;
-  slots(x).grad_sums =
+  slots(x).factored_sums =
       add_buffer(tensor(x).name + "/sums under the factor",
                  static_cast<size_t>(plan_.spec.samples * ops::kFactoredSums * channels) * 4,
                  Kind::kActivations, End::kTransient, tensor(x).layer);
-  touch(slots(x).grad_sums);
-  const int memory =
-      scratch(plan_.spec.threads * ops::channel_scale_sums_worker_bytes(channels), tensor(x).layer);
+  touch(slots(x).factored_sums);
+  const int memory = scratch(plan_.spec.threads * ops::channel_scale_sums_worker_bytes(
+                                                      channels, slots(x).y, slots(op.output).gy),
+                             tensor(x).layer);
   add_tick(op.name + " backward", Phase::kBackward,
            [index, x, f, accumulate, memory](StepRun& run) {
              const TensorSlots& made = run.plan->tensors[static_cast<size_t>(x)];
@@ -292,7 +300,7 @@ void StepBuilder::scale_sums(size_t index, bool accumulate) {
                  f, ops::channel_scale_sums(
                         run.plan->spec.samples, run.grad_source(run.graph().ops[index].output).grad,
                         run.source(x), run.norm_batch(norm).mean, run.grad_sink(f, accumulate),
-                        run.floats(made.grad_sums), run.at(memory), *run.pool));
+                        run.floats(made.factored_sums), run.at(memory), *run.pool));
            });
 }
 

@@ -30,7 +30,8 @@ class StepBuilder {
   void touch(int buffer);
   void hold(int buffer) { held_.push_back(buffer); }  // alive in all ticks
   void touch_value(int t);                            // everything that reading tensor t needs
-  void touch_grad(int t);  // everything that reading the gradient of the stored t needs
+  void touch_grad(int t);    // everything that reading the gradient of the stored t needs
+  void touch_factor(int t);  // what its gradient lies under
   int scratch(size_t bytes, int layer);  // for this tick only; -1 for none
   void add_tick(std::string name, Phase phase, Run run);
   static std::byte* memory_of(const StepRun& run, int buffer) {

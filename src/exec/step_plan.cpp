@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "exec/step_builder.h"
 #include "ops/stochastic_depth/stochastic_depth.h"
@@ -95,7 +96,10 @@ void StepBuilder::touch_grad(int t) {
   if (value.norm >= 0) touch(plan_.norms[static_cast<size_t>(value.norm)].grads);
   if (value.norm >= 0 || value.activation != ops::Activation::kNone) touch_value(t);
   if (value.depth >= 0) touch(plan_.depths[static_cast<size_t>(value.depth)]);
-  if (slots(t).grad_factor < 0) return;
+  if (slots(t).factored_sums >= 0) touch_factor(t);
+}
+
+void StepBuilder::touch_factor(int t) {
   touch(plan_.factors[static_cast<size_t>(slots(t).grad_factor)]);
   touch(slots(t).grad_addend);
 }
@@ -280,7 +284,7 @@ void StepBuilder::scale_factors(const LoweredOp& op) {
     float* factors = run.floats(run.plan->factors[static_cast<size_t>(factor)]);
     constexpr int64_t kTogether = 16;  // samples, a row each
     const int64_t samples = run.plan->spec.samples;
-    run.pool->run(static_cast<size_t>((samples + kTogether - 1) / kTogether),
+    run.pool->run(static_cast<size_t>(base::ceil_div(samples, kTogether)),
                   [&](size_t tile, size_t) {
                     const int64_t first = static_cast<int64_t>(tile) * kTogether;
                     for (int64_t n = first; n < std::min(samples, first + kTogether); ++n)

@@ -119,7 +119,7 @@ struct TensorSlots {
   // Note [Gradients under a factor]: what lies in `grad` is still to be multiplied with this (index
   // into Lowered::factors), then this (buffer) is to be added: until the norm rewrites it, or for
   // good, where there are sums (buffer) for the norm.
-  int grad_factor = -1, grad_addend = -1, grad_sums = -1;
+  int grad_factor = -1, grad_addend = -1, factored_sums = -1;
   Format y = Format::kF32, gy = Format::kF32;
   bool of_half = false;  // see ops::Source; y in 16 bits or fewer
 };

@@ -106,7 +106,7 @@ ops::GradSource StepRun::grad_source(int t, bool before_norm) const {
                tensor.shape.pixels(), grad_scale_of(t)};
   if (tensor.scaled >= 0) return grad;
   grad.value = source(t);
-  if (slots.grad_factor >= 0 && (before_norm || slots.grad_sums >= 0)) {
+  if (slots.grad_factor >= 0 && (before_norm || slots.factored_sums >= 0)) {
     grad.value.channel_factor = floats(pick(plan->factors, slots.grad_factor));
     grad.channel_addend = floats(slots.grad_addend);
   }

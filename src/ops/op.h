@@ -26,7 +26,7 @@ inline constexpr size_t kOpKinds = 0
 enum class Activation : uint8_t { kNone, kRelu, kRelu6, kSilu, kSigmoid };
 
 // Whether its derivative takes an exponential: worth keeping once it was made.
-constexpr bool steep(Activation activation) {
+constexpr bool costly_slope(Activation activation) {
   return activation == Activation::kSilu || activation == Activation::kSigmoid;
 }
 

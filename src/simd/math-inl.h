@@ -74,8 +74,8 @@ HWY_INLINE hn::Vec<DF> exponent_from(DF df, hn::Vec<hn::RebindToSigned<DF>> n) {
 }
 
 // How exact the functions below are. kOfHalf is for numbers that were stored in 16 bits: 2^-17 is a
-// 64th of what rounding them to fp16 may have changed, a 256th with bf16. Only AVX-512, where exp
-// then takes seven instructions, makes a difference (silu: 0.6 of the time on Zen 4).
+// 64th of what rounding them to fp16 may have changed, a 256th with bf16. Only on AVX-512,
+// where exp then takes seven instructions, is it worth its name (silu: 0.6 of the time on Zen 4).
 enum class Accuracy : uint8_t { kFull, kOfHalf };
 
 template <class DF>

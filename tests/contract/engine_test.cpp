@@ -251,38 +251,37 @@ TEST(Graphs, may_drop_and_activate_between_flatten_and_linear) {
   EXPECT_TRUE(exec::Engine::plan(model, {}).has_value());
 }
 
-// Note [Gradients under a factor]: with stored values every gradient has a pass of its own.
-TEST(Graphs, join_squeeze_excites_gradients_with_the_bits_of_separate_passes) {
-  for (const bool own_factor : {false, true}) {
-    const int64_t side = own_factor ? 1 : 5;
+// Note [Gradients under a factor]: x that is its own factor, small maps, and such whose gradient
+// stays under its factor.
+TEST(Graphs, take_squeeze_excites_gradients_where_they_lie) {
+  for (const int64_t side : {1, 5, 8}) {
     Graph graph("mine", {.height = side, .width = side, .channels = 3});
     Tensor x = graph.conv(graph.input(), "conv", {.out = 21, .bias = false});
     x = graph.silu(graph.batch_norm(x, "norm"));
     const Tensor mean = graph.global_avg_pool(x);
-    const Tensor y = own_factor
+    const Tensor y = side == 1
                          ? graph.add(graph.scale(x, x), mean)
                          : graph.scale(x, graph.sigmoid(graph.conv(mean, "excite", {.out = 21})));
     const auto model = finish(graph, graph.linear(graph.flatten(y), "fc", {.out = 4}));
-    const Problem problem = draw_problem(*model, 1, 6, 3);
+    const Problem problem = draw_problem(*model, 1, 18, 3);
     Problem plain = problem;
     plain.single = true;
     const Solution exact = solve(*model, problem), single = solve(*model, plain);
     base::ThreadPool pool(2);
-    const auto passes = [&](bool store) {
-      EngineOptions options;
-      options.step.threads = 2;
-      options.step.update = false;
-      options.store = store;
-      const auto engine = engine_for(model, problem, options);
-      engine->train(0, {1}, pool);
-      return gradients(*engine);
-    };
-    const auto got = passes(false);
-    EXPECT_EQ(got, passes(true));
+    EngineOptions options;
+    options.step.threads = 2;
+    options.step.update = false;
+    const auto engine = engine_for(model, problem, options);
+    engine->train(0, {1}, pool);
+    const auto under_factor = std::ranges::count_if(
+        engine->step_plan().tensors, [](const auto& slots) { return slots.factored_sums >= 0; });
+    EXPECT_EQ(under_factor, side == 8 ? 1 : 0);
+    const auto got = gradients(*engine);
     for (size_t p = 0; p < got.size(); ++p)
       EXPECT_EQ(compare(model->parameters[p].name, exact.gradients[p], single.gradients[p],
                         16 * 0x1p-24 * norm(exact.magnitudes[p]), got[p]),
-                "");
+                "")
+          << side;
   }
 }
 

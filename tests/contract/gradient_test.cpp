@@ -199,6 +199,8 @@ TEST_P(RandomNetwork, fused_steps_as_after) {
 }
 
 INSTANTIATE_TEST_SUITE_P(seeds, RandomNetwork, testing::Range(uint64_t{0}, uint64_t{40}));
+INSTANTIATE_TEST_SUITE_P(excited, RandomNetwork,
+                         testing::Range(kExcitedSeeds / 4, kExcitedSeeds / 4 + 10));
 
 }  // namespace
 }  // namespace tri::contract

@@ -14,8 +14,9 @@ class Drawing {
  public:
   explicit Drawing(uint64_t seed)
       : random_(seed, base::Purpose::kSynthetic),
-        graph_("random", {.height = 3 + random_.below(4),
-                          .width = 3 + random_.below(4),
+        excited_(seed >= kExcitedSeeds),
+        graph_("random", {.height = (excited_ ? 8 : 3) + random_.below(4),
+                          .width = (excited_ ? 8 : 3) + random_.below(4),
                           .channels = 1 + random_.below(4)}) {}
 
   Result<Network> draw() {
@@ -26,6 +27,8 @@ class Drawing {
   }
 
  private:
+  static constexpr uint32_t kSqueezeExcite = 5;
+
   std::string name() { return "n" + std::to_string(++names_); }
   bool coin() { return random_.below(2) == 0; }
 
@@ -91,6 +94,7 @@ class Drawing {
   }
 
   Tensor squeeze_excite(Tensor x, Tensor seen) {
+    if (excited_) x = seen = graph_.silu(graph_.batch_norm(x, name()));
     Tensor f = graph_.global_avg_pool(seen);
     if (coin()) f = layer(f);
     if (random_.below(4) > 0) f = graph_.sigmoid(f);
@@ -107,7 +111,7 @@ class Drawing {
 
   // One more tensor of the same shape.
   Tensor step(Tensor a, Tensor b) {
-    switch (random_.below(12)) {
+    switch (excited_ && coin() ? kSqueezeExcite : random_.below(12)) {
       case 0:
         return graph_.batch_norm(a, name());
       case 1:
@@ -116,7 +120,7 @@ class Drawing {
       case 3:
       case 4:
         return graph_.add(a, b);
-      case 5:
+      case kSqueezeExcite:
         return squeeze_excite(a, b);
       case 6:
         return shuffled_halves(a);
@@ -176,6 +180,7 @@ class Drawing {
   }
 
   base::Stream random_;
+  bool excited_;
   int64_t names_ = 0;
   Graph graph_;
 };

@@ -8,6 +8,10 @@
 
 namespace tri::contract {
 
+// Networks of these seeds and larger ones squeeze and excite as real ones do, on maps of 64 pixels
+// and more, where that has passes of its own.
+inline constexpr uint64_t kExcitedSeeds = 1000;
+
 // The same network for the same seed. All operations but the loss occur.
 std::shared_ptr<const nn::Model> random_network(uint64_t seed);
 

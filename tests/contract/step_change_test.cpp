@@ -83,6 +83,36 @@ TEST(MicroBatches, summed_in_fp32_give_the_bits_of_the_whole_batch) {
     }
 }
 
+// Note [Gradients under a factor], of a depthwise and of a dense convolution, and of a sum.
+TEST(MicroBatches, give_the_bits_of_the_whole_batch_under_factors_too) {
+  Graph graph("excited", {.height = 9, .width = 8, .channels = 3});
+  const auto excited = [&graph](Tensor x, const std::string& name) {
+    x = graph.silu(graph.batch_norm(x, name + ".norm"));
+    const Tensor factor = graph.conv(graph.global_avg_pool(x), name + ".excite", {.out = 20});
+    return graph.scale(x, graph.sigmoid(factor));
+  };
+  const Tensor stem = graph.conv(graph.input(), "stem", {.out = 20, .kernel = 3, .padding = 1});
+  Tensor x = excited(stem, "dense");
+  x = graph.conv(x, "depthwise", {.out = 20, .kernel = 3, .padding = 1, .groups = 20});
+  x = excited(graph.add(excited(x, "each"), stem), "sum");
+  const auto model =
+      finish(graph, graph.linear(graph.flatten(graph.global_avg_pool(x)), "head", {.out = 7}));
+  for (const Format narrow : {Format::kF32, Format::kBf16, Format::kF8e5}) {
+    EngineOptions options = small_options(StepMode::kFused);
+    options.step.accumulate = Format::kF32;
+    options.step.formats = table(*model, {narrow, narrow, narrow, narrow});
+    const auto planned = exec::Engine::plan(model, options);
+    ASSERT_TRUE(planned.has_value()) << planned.error().message;
+    EXPECT_EQ(std::ranges::count_if((*planned)->step_plan().tensors,
+                                    [](const auto& slots) { return slots.factored_sums >= 0; }),
+              3);
+    const Trained whole = train_in_parts(model, options, 1);
+    for (const int64_t micros : {2, 4})
+      EXPECT_EQ(whole.bytes, train_in_parts(model, options, micros).bytes)
+          << numeric::spec(narrow).name << " " << micros;
+  }
+}
+
 // The gradient of the first `samples` of a batch of 8, as its sums stand after them.
 std::vector<std::vector<float>> sums_after(const std::shared_ptr<const nn::Model>& model,
                                            EngineOptions options, int64_t samples,
@@ -454,7 +484,8 @@ TEST(Scales, every_input_of_an_operation_has_counts_of_its_own) {
       if (op.kind != ops::OpKind::kConcat && op.kind != ops::OpKind::kChannelScale) continue;
       for (const int input : op.inputs) {
         // What lies under a factor for good is stored once, as the gradient of the product.
-        const bool lies = engine->step_plan().tensors[static_cast<size_t>(input)].grad_sums >= 0;
+        const bool lies =
+            engine->step_plan().tensors[static_cast<size_t>(input)].factored_sums >= 0;
         const auto t = static_cast<size_t>(lies ? op.output : input);
         EXPECT_GT(report.passed[t].max_abs, 0) << name << " " << op.name;
         ++seen;

@@ -5,7 +5,6 @@
 #define HWY_TARGET_INCLUDE "ops/batch_norm/join_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
-#include "ops/window/channels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tri::ops::HWY_NAMESPACE {

@@ -1,6 +1,7 @@
 #include "ops/batch_norm/norm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "base/ceil_div.h"
@@ -11,7 +12,7 @@ namespace {
 
 using base::ceil_div;
 
-// A tile of rows is read twice: it should stay in L2, and be long beside the joining of its sums.
+// A tile of rows should be in L2 still when its sums are made, and long beside their joining.
 constexpr int64_t kTileFloats = 24 * 1024;
 // fp32 chains stay short; longer sums are joined in double precision.
 constexpr int64_t kTileRows = 128;
@@ -67,10 +68,7 @@ RowsAt decoded_rows(const NormPlan& plan, const Stored& y, const Tile& tile, flo
 
 // The stored rows of a tile: where they lie if kernels can read them there, else in `room`.
 RowsAt stored_rows(const NormPlan& plan, const Stored& y, const Tile& tile, float* room) {
-  if (converts_on_load(y.format))
-    return {static_cast<const std::byte*>(y.data) +
-                static_cast<size_t>(tile.row * y.row_stride) * numeric::storage_bytes(y.format),
-            y.format, y.row_stride, 1.0f / y.scale};
+  if (converts_on_load(y.format)) return rows_at(y, {0, tile.row, tile.count, 0, plan.channels});
   return decoded_rows(plan, y, tile, room);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Room: ops. Sums over the rows of one tile, per channel, one chain per channel.
+// Room: ops. Sums over the rows of one tile, one chain per channel, and what is made of them.
 #include <cstdint>
 
 #include "ops/batch_norm/norm.h"

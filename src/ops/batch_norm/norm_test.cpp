@@ -20,10 +20,11 @@ struct NormCase {
 };
 
 // One value per channel, channels that fill no vector, a smaller last ghost batch, several tiles,
-// and a mean a thousand times the deviation, where E[x^2] - E[x]^2 would have no digit left.
-const NormCase kNormCases[] = {{1, 1, 3, 0, 0, 1},      {4, 6, 7, 2, 0, 1},
-                               {7, 5, 33, 3, 0.5, 2},   {3, 150, 20, 2, -1, 1},
-                               {6, 40, 130, 4, 0, 0.1}, {5, 64, 9, 0, 1000, 1}};
+// sums that are joined in several blocks, and a mean a thousand times the deviation, where E[x^2] -
+// E[x]^2 would have no digit left.
+const NormCase kNormCases[] = {
+    {1, 1, 3, 0, 0, 1},      {4, 6, 7, 2, 0, 1},      {7, 5, 33, 3, 0.5, 2}, {3, 150, 20, 2, -1, 1},
+    {6, 40, 130, 4, 0, 0.1}, {200, 1, 1000, 0, 0, 1}, {5, 64, 9, 0, 1000, 1}};
 
 std::vector<float> draws(uint64_t seed, int64_t count, double center, double spread) {
   base::Stream stream(seed, base::Purpose::kInit);
@@ -257,7 +258,7 @@ TEST_P(Norm, statistics_are_those_of_each_ghost_batch) {
           const double inverse = 1 / std::sqrt(m2 / rows + 1e-5);
           const auto at = static_cast<size_t>(k * c.channels + ch);
           EXPECT_NEAR(double{t.batch().mean[at]}, mean, eps * most);
-          // Squares of distances from a mean that is off by eps * most add its square.
+          // Distances are those from a mean that may be off by eps * most.
           const double variance_off = 2 * eps * m2 / rows + eps * most * eps * most;
           const double inverse_off = inverse * inverse * inverse * variance_off + eps * inverse;
           EXPECT_NEAR(double{t.batch().inverse[at]}, inverse, inverse_off);
@@ -282,14 +283,14 @@ TEST_P(Norm, statistics_are_those_of_each_ghost_batch) {
     }
 }
 
-// Moments are taken around the mean of the first eight rows of a tile, which are the worst ones
-// here: what is subtracted from the sum of squares is an eighth as many times the result as a tile
-// has rows.
-TEST_P(Norm, first_rows_that_stand_out_cost_few_digits) {
+// Moments are taken around the mean of the first eight rows of a tile, of which one stands out
+// here: what is subtracted from the sum of squares is a 64th as many times the result as a tile has
+// rows. Around that row alone it would be 64 times as much, around zero no digit would be left.
+TEST_P(Norm, a_first_row_that_stands_out_costs_few_digits) {
   base::ThreadPool pool(1);
-  Trial t({4, 64, 5, 0, 0, 1});
+  Trial t({4, 64, 64, 0, 10000, 1});
   for (int64_t row = 0; row < t.shape.samples * t.shape.pixels; row += t.plan.tile_rows)
-    std::fill_n(t.y.begin() + row * t.shape.channels, 8 * t.shape.channels, 1000.0f);
+    std::fill_n(t.y.begin() + row * t.shape.channels, t.shape.channels, 10030.0f);
   simd::encode(Format::kF32, t.y.data(), t.bytes.data(), t.y.size());
   t.forward(pool);
   for (int64_t ch = 0; ch < t.shape.channels; ++ch) {
@@ -299,8 +300,25 @@ TEST_P(Norm, first_rows_that_stand_out_cost_few_digits) {
     for (const size_t i : all) mean += double{t.y[i]} / rows;
     for (const size_t i : all) m2 += (double{t.y[i]} - mean) * (double{t.y[i]} - mean);
     const double inverse = 1 / std::sqrt(m2 / rows + 1e-5), eps = tile * 0x1p-24;
-    EXPECT_NEAR(double{t.batch().mean[ch]}, mean, eps * 1000);
-    EXPECT_NEAR(double{t.batch().inverse[ch]}, inverse, tile / 8 * eps * inverse);
+    EXPECT_NEAR(double{t.batch().mean[ch]}, mean, eps * 10030);
+    // The sum of squares has one relative eps, the square of the sum two; the root halves them.
+    EXPECT_NEAR(double{t.batch().inverse[ch]}, inverse, (1 + 3 * tile / 64) / 2 * eps * inverse);
+  }
+}
+
+// The difference of two sums that are equal but for their roundings is not below zero, where its
+// root would be no number.
+TEST_P(Norm, channels_that_do_not_vary_have_a_deviation) {
+  base::ThreadPool pool(1);
+  Trial t({5, 23, 64, 0, 0, 1});
+  const std::vector<float> constants = draws(8, t.shape.channels, 0, 1e12);
+  for (size_t i = 0; i < t.y.size(); ++i) t.y[i] = constants[i % constants.size()];
+  simd::encode(Format::kF32, t.y.data(), t.bytes.data(), t.y.size());
+  t.forward(pool);
+  for (size_t ch = 0; ch < constants.size(); ++ch) {
+    EXPECT_NEAR(t.batch().mean[ch], constants[ch], 0x1p-22f * std::abs(constants[ch]));
+    EXPECT_TRUE(std::isfinite(t.batch().inverse[ch])) << constants[ch];
+    EXPECT_GT(t.batch().inverse[ch], 0.0f);
   }
 }
 
@@ -415,7 +433,9 @@ TEST_P(Norm, sums_made_before_the_factor_is_known_give_the_same_gradients) {
     }
     std::vector<float> sums(static_cast<size_t>(c.samples * kFactoredSums * c.channels)),
         of_factor(factor.size());
-    std::vector<float> scratch(pool.threads() * channel_scale_sums_worker_bytes(c.channels) / 4);
+    std::vector<float> scratch(
+        pool.threads() * channel_scale_sums_worker_bytes(c.channels, Format::kF32, Format::kF32) /
+        4);
     channel_scale_sums(c.samples, factored.grad.grad, factored.grad.value, factored.batch().mean,
                        {of_factor.data(), Format::kF32, c.channels, c.channels, 1}, sums.data(),
                        reinterpret_cast<std::byte*>(scratch.data()), pool);
@@ -427,6 +447,7 @@ TEST_P(Norm, sums_made_before_the_factor_is_known_give_the_same_gradients) {
     // GY, the factor and the addend are at most 1, 2 and 1, the derivative 1.1 and off by 2^-21;
     // chains of 128 roundings, then of as many as there are chains.
     const double error = 3 * 1.1 * (128 + static_cast<double>(c.pixels) / 32 + 8) * 0x1p-24;
+    std::vector<double> of_gamma(factored.gamma.size()), of_beta(factored.beta.size());
     for (int64_t k = 0; k < factored.plan.ghosts; ++k)
       for (int64_t ch = 0; ch < c.channels; ++ch) {
         const auto at = static_cast<size_t>(k * c.channels + ch);
@@ -440,7 +461,13 @@ TEST_P(Norm, sums_made_before_the_factor_is_known_give_the_same_gradients) {
         EXPECT_NEAR(at_once.norm_grads().b[at], factored.norm_grads().b[at],
                     2 * error * a * inverse * inverse * off / rows + 1e-30);
         EXPECT_NEAR(at_once.norm_grads().c[at], factored.norm_grads().c[at], 2 * error * a);
+        of_gamma[static_cast<size_t>(ch)] += 2 * error * off * inverse;
+        of_beta[static_cast<size_t>(ch)] += 2 * error * rows;
       }
+    for (size_t ch = 0; ch < of_gamma.size(); ++ch) {
+      EXPECT_NEAR(at_once.norm_grads().gamma[ch], factored.norm_grads().gamma[ch], of_gamma[ch]);
+      EXPECT_NEAR(at_once.norm_grads().beta[ch], factored.norm_grads().beta[ch], of_beta[ch]);
+    }
   }
 }
 

@@ -2,23 +2,37 @@
 
 #include <algorithm>
 
-#include "ops/batch_norm/norm.h"
+#include "base/ceil_div.h"
+#include "base/check.h"
 #include "ops/channel_scale/channel_scale_kernel.h"
 #include "ops/rows/counts.h"
-#include "ops/rows/transform_kernel.h"
+#include "ops/rows/scratch_floats.h"
 
 namespace tri::ops {
 namespace {
 
-static_assert(kScaleSums == 1 + kFactoredSums);
+using base::ceil_div;
 
 // Rows that are summed in one chain: at least so many that joining them costs little, and a tile
 // that stays in L2.
 int64_t chain_rows(int64_t channels) { return std::clamp<int64_t>(8192 / channels, 32, 128); }
 
-int64_t whole_lines(int64_t floats) { return (floats + 15) / 16 * 16; }
+// Of a job. Where there are few samples, channels are shared out too: theirs are sums of their own.
+int64_t block_channels(int64_t samples, int64_t channels) {
+  constexpr int64_t kJobs = 16, kLeast = 32;
+  return ceil_div(ceil_div(channels, ceil_div(kJobs, samples)), kLeast) * kLeast;
+}
 
-// Where they lie if the kernel can read them there, else decoded into `room`.
+// Whether the kernel reads them where they lie.
+struct InPlace {
+  InPlace(Format x_format, Format grad_format)
+      : x(converts_on_load(x_format)),
+        grad(converts_on_load(grad_format) &&
+             read_together(grad_format, x ? x_format : Format::kF32)) {}
+  bool x, grad;
+};
+
+// Else decoded into `room`.
 RowsAt read_rows(const Stored& stored, const RowRange& range, bool in_place, float* room) {
   if (in_place) return rows_at(stored, range);
   Source plain;
@@ -30,7 +44,7 @@ RowsAt read_rows(const Stored& stored, const RowRange& range, bool in_place, flo
 }  // namespace
 
 size_t channel_scale_worker_bytes(const RowTiles& tiles) {
-  return 2 * tiles.tile_bytes() + static_cast<size_t>((tiles.channels + 15) / 16) * 64;
+  return 2 * tiles.tile_bytes() + padded_bytes(tiles.channels);
 }
 
 ChannelScaleCounts channel_scale_backward(const RowTiles& tiles, const GradSource& grad,
@@ -62,38 +76,43 @@ ChannelScaleCounts channel_scale_backward(const RowTiles& tiles, const GradSourc
   return {of_input.total(), of_factor.total()};
 }
 
-size_t channel_scale_sums_worker_bytes(int64_t channels) {
-  return static_cast<size_t>(2 * whole_lines(chain_rows(channels) * channels) +
-                             2 * whole_lines(kScaleSums * channels)) *
-         sizeof(float);
+size_t channel_scale_sums_worker_bytes(int64_t channels, Format x, Format grad) {
+  const InPlace in_place(x, grad);
+  const auto decoded = static_cast<size_t>(!in_place.x) + static_cast<size_t>(!in_place.grad);
+  return decoded * padded_bytes(chain_rows(channels) * channels) +
+         2 * padded_bytes(kScaleSums * channels);
 }
 
 StoreCounts channel_scale_sums(int64_t samples, const Stored& grad, const Source& x,
                                const float* mean, const Sink& factor_grad, float* sums,
                                std::byte* scratch, base::ThreadPool& pool) noexcept {
+  TRI_CHECK(x.norm.scale != nullptr && x.channel_factor == nullptr && x.sample_factor == nullptr);
   const int64_t channels = x.stored.channels, pixels = x.stored.pixels;
-  const int64_t chain = chain_rows(channels), count = kScaleSums * channels;
-  const bool x_in_place = converts_on_load(x.stored.format);
-  const Format x_read = x_in_place ? x.stored.format : Format::kF32;
-  const bool grad_in_place = converts_on_load(grad.format) && read_together(grad.format, x_read);
+  const int64_t chain = chain_rows(channels), widest = block_channels(samples, channels);
+  const int64_t blocks = ceil_div(channels, widest);
+  const InPlace in_place(x.stored.format, grad.format);
+  const size_t room = channel_scale_sums_worker_bytes(channels, x.stored.format, grad.format);
   CountSum counts;
-  pool.run(static_cast<size_t>(samples), [&](size_t index, size_t worker) {
-    const auto sample = static_cast<int64_t>(index);
-    auto* du =
-        reinterpret_cast<float*>(scratch + worker * channel_scale_sums_worker_bytes(channels));
-    float* values = du + whole_lines(chain * channels);
-    float* part = values + whole_lines(chain * channels);
-    float* all = part + whole_lines(count);
+  pool.run(static_cast<size_t>(samples * blocks), [&](size_t index, size_t worker) {
+    const int64_t sample = static_cast<int64_t>(index) / blocks;
+    const int64_t first = static_cast<int64_t>(index) % blocks * widest;
+    const int64_t some = std::min(widest, channels - first), count = kScaleSums * some;
+    ScratchFloats floats(scratch + worker * room);
+    float *part = floats.take(count), *all = floats.take(count);
+    float* values = floats.take(in_place.x ? 0 : chain * some);
+    float* du = floats.take(in_place.grad ? 0 : chain * some);
     std::fill_n(all, count, 0.0f);
     for (int64_t pixel = 0; pixel < pixels; pixel += chain) {
-      const RowRange range{sample, pixel, std::min(chain, pixels - pixel), 0, channels};
-      sum_scaled_rows(params_of(x, range), mean + sample / x.norm.ghost * x.norm.stride,
-                      read_rows(grad, range, grad_in_place, du),
-                      read_rows(x.stored, range, x_in_place, values), range.count, channels, part);
+      const RowRange range{sample, pixel, std::min(chain, pixels - pixel), first, some};
+      sum_scaled_rows(params_of(x, range), mean + sample / x.norm.ghost * x.norm.stride + first,
+                      read_rows(grad, range, in_place.grad, du),
+                      read_rows(x.stored, range, in_place.x, values), range.count, some, part);
       add_floats(part, count, all);
     }
-    counts.add(store_rows(factor_grad, {sample, 0, 1, 0, channels}, all, channels));
-    std::copy_n(all + channels, kFactoredSums * channels, sums + sample * kFactoredSums * channels);
+    counts.add(store_rows(factor_grad, {sample, 0, 1, first, some}, all, some));
+    for (int64_t which = 0; which < kFactoredSums; ++which)
+      std::copy_n(all + (1 + which) * some, some,
+                  sums + (sample * kFactoredSums + which) * channels + first);
   });
   return counts.total();
 }

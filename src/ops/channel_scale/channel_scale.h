@@ -23,9 +23,9 @@ ChannelScaleCounts channel_scale_backward(const RowTiles& tiles, const GradSourc
                                           std::byte* scratch, base::ThreadPool& pool) noexcept;
 
 // The same d f, and `sums` (FactoredSums::sums in ops/batch_norm/norm.h), in one pass. `mean` is
-// the norm's, (ghosts, channels). Scratch: threads * channel_scale_sums_worker_bytes(). REQUIRES: x
-// has a norm and no factors, grad is plain.
-size_t channel_scale_sums_worker_bytes(int64_t channels);
+// the norm's, (ghosts, channels). Scratch: threads * channel_scale_sums_worker_bytes(), of the
+// formats of x and of `grad`. REQUIRES: x has a norm and no factors.
+size_t channel_scale_sums_worker_bytes(int64_t channels, numeric::Format x, numeric::Format grad);
 StoreCounts channel_scale_sums(int64_t samples, const Stored& grad, const Source& x,
                                const float* mean, const Sink& factor_grad, float* sums,
                                std::byte* scratch, base::ThreadPool& pool) noexcept;

@@ -19,9 +19,10 @@ void sum_scaled(const TransformParams p, const float* mean, const RowsAt& grad,
     constexpr int kN = vectors();
     using Several = Vectors<decltype(d), kN>;
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    Several center, sum[kScaleSums];
+    Several center, of_factor, sum[kFactoredSums];
     for (int v = 0; v < kN; ++v) {
       center[v] = hn::LoadU(d, mean + c + v * lanes);
+      of_factor[v] = hn::Zero(d);
       for (Several& each : sum) each[v] = hn::Zero(d);
     }
     for (int64_t i = 0; i < rows; ++i) {
@@ -32,16 +33,17 @@ void sum_scaled(const TransformParams p, const float* mean, const RowsAt& grad,
       auto slope = activate_with_slope<A>(d, x);
       const auto du = RowAt<kGrad>(grad, i).template load<kN>(d, c);
       for (int v = 0; v < kN; ++v) {
-        sum[0][v] = hn::MulAdd(du[v], x[v], sum[0][v]);
-        sum[3][v] = hn::Add(sum[3][v], slope[v]);
-        sum[4][v] = hn::MulAdd(slope[v], off[v], sum[4][v]);
+        of_factor[v] = hn::MulAdd(du[v], x[v], of_factor[v]);
+        sum[2][v] = hn::Add(sum[2][v], slope[v]);
+        sum[3][v] = hn::MulAdd(slope[v], off[v], sum[3][v]);
         slope[v] = hn::Mul(slope[v], du[v]);
-        sum[1][v] = hn::Add(sum[1][v], slope[v]);
-        sum[2][v] = hn::MulAdd(slope[v], off[v], sum[2][v]);
+        sum[0][v] = hn::Add(sum[0][v], slope[v]);
+        sum[1][v] = hn::MulAdd(slope[v], off[v], sum[1][v]);
       }
     }
-    for (int which = 0; which < kScaleSums; ++which)
-      store(d, sum[which], sums + which * channels + c);
+    store(d, of_factor, sums + c);
+    for (int64_t which = 0; which < kFactoredSums; ++which)
+      store(d, sum[which], sums + (1 + which) * channels + c);
   });
 }
 

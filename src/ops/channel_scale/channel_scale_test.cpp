@@ -67,18 +67,24 @@ TEST_P(ChannelScale, gives_both_gradients_in_place_and_added) {
 // Formats that kernels read where they lie, together or not, and such that are decoded first.
 TEST_P(ChannelScale, sums_for_the_factor_and_for_the_norm_in_one_pass) {
   constexpr int64_t kSamples = 3, kGhost = 2;
+  const auto scale_of = [](Format format) { return takes_scale(format) ? 4.0f : 1.0f; };
   const std::pair<Format, Format> kFormats[] = {
       {Format::kF32, Format::kF32},  {Format::kBf16, Format::kBf16}, {Format::kBf16, Format::kF32},
       {Format::kF32, Format::kBf16}, {Format::kF8e5, Format::kBf16}, {Format::kF16, Format::kF8e5}};
-  // Less than a chain, and several.
-  for (const tensor::Shape& shape : {tensor::Shape{2, 3, 5}, tensor::Shape{20, 23, 41}})
+  // Less than a chain, and several; channels that are shared out.
+  int cases = 0;
+  for (const tensor::Shape& shape :
+       {tensor::Shape{2, 3, 5}, tensor::Shape{20, 23, 41}, tensor::Shape{8, 8, 133}})
     for (const auto& [x_format, grad_format] : kFormats) {
+      const bool silu = ++cases % 3 != 0, of_half = x_format != Format::kF32;
       const int64_t count = kSamples * shape.elements(), pixels = shape.pixels();
-      const auto rounded = [count](uint64_t seed, Format format, std::vector<std::byte>& bytes) {
+      const auto rounded = [&](uint64_t seed, Format format, std::vector<std::byte>& bytes) {
         std::vector<float> values = drawn_floats(seed, count);
+        for (float& value : values) value *= scale_of(format);
         bytes.resize(values.size() * numeric::storage_bytes(format));
         simd::encode(format, values.data(), bytes.data(), values.size());
         simd::decode(format, bytes.data(), values.data(), values.size());
+        for (float& value : values) value /= scale_of(format);
         return values;
       };
       std::vector<std::byte> y_bytes, du_bytes;
@@ -88,10 +94,12 @@ TEST_P(ChannelScale, sums_for_the_factor_and_for_the_norm_in_one_pass) {
                                shift = drawn_floats(4, 2 * shape.c),
                                mean = drawn_floats(5, 2 * shape.c);
       Source x;
-      x.stored = {y_bytes.data(), x_format, shape.c, shape.c, pixels};
+      x.stored = {y_bytes.data(), x_format, shape.c, shape.c, pixels, scale_of(x_format)};
       x.norm = {scale.data(), shift.data(), shape.c, kGhost};
-      x.activation = Activation::kSilu;
-      const Stored grad{du_bytes.data(), grad_format, shape.c, shape.c, pixels};
+      x.activation = silu ? Activation::kSilu : Activation::kSigmoid;
+      x.of_half = of_half;
+      const Stored grad{du_bytes.data(), grad_format, shape.c,
+                        shape.c,         pixels,      scale_of(grad_format)};
       const auto each = static_cast<size_t>(kSamples * shape.c);
       std::vector<double> want(5 * each);
       for (int64_t i = 0; i < count; ++i) {
@@ -99,25 +107,29 @@ TEST_P(ChannelScale, sums_for_the_factor_and_for_the_norm_in_one_pass) {
         const auto ghost = static_cast<size_t>(sample / kGhost * shape.c + c);
         const double v = double{y[static_cast<size_t>(i)]}, d = double{du[static_cast<size_t>(i)]};
         const double z = double{scale[ghost]} * v + double{shift[ghost]};
-        const double s = 1 / (1 + std::exp(-z)), slope = s * (1 + z * (1 - s));
+        const double s = 1 / (1 + std::exp(-z));
+        const double slope = s * (silu ? 1 + z * (1 - s) : 1 - s);
         const double off = v - double{mean[ghost]};
-        const double terms[] = {d * z * s, d * slope, d * slope * off, slope, slope * off};
+        const double terms[] = {d * s * (silu ? z : 1), d * slope, d * slope * off, slope,
+                                slope * off};
         for (size_t which = 0; which < 5; ++which)
           want[which * each + static_cast<size_t>(sample * shape.c + c)] += terms[which];
       }
       std::vector<float> first;
       for (const size_t threads : {1, 2, 3}) {
         base::ThreadPool pool(threads);
-        std::vector<float> scratch(threads * channel_scale_sums_worker_bytes(shape.c) / 4);
+        std::vector<float> scratch(
+            threads * channel_scale_sums_worker_bytes(shape.c, x_format, grad_format) / 4);
         std::vector<float> got(5 * each);
         channel_scale_sums(kSamples, grad, x, mean.data(),
                            {got.data(), Format::kF32, shape.c, shape.c, 1}, got.data() + each,
                            reinterpret_cast<std::byte*>(scratch.data()), pool);
         if (first.empty()) first = got;
         EXPECT_EQ(first, got);
-        // Terms below 2.2, each off by its roundings and 2^-21 of the derivative, and those of
-        // their chain.
-        const double error = 2.2 * static_cast<double>(pixels) * (128 + 32) * 0x1p-24;
+        // Terms below 2.2, each off by its roundings and 2^-21 of the derivative, or 2^-16, and
+        // those of their chain.
+        const double each_off = (128 + 32) * 0x1p-24 + (of_half ? 0x1p-16 : 0);
+        const double error = 2.2 * static_cast<double>(pixels) * each_off;
         for (int64_t sample = 0; sample < kSamples; ++sample)
           for (int64_t c = 0; c < shape.c; ++c)
             for (int64_t which = 0; which < 5; ++which) {

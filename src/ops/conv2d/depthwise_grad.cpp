@@ -20,7 +20,7 @@ constexpr int64_t kUnitPositions = 64;
 constexpr int64_t kStripRows = 32;
 // Sums of a chunk: small beside the activations, large beside the cost of two barriers.
 constexpr int64_t kChunkBytes = 1 << 20;
-// Up to this many floats a worker holds a whole map instead of a window's rows.
+// Up to this many floats, slopes left out, a worker holds a whole map instead of a window's rows.
 constexpr int64_t kMapFloats = 16 * 1024;
 
 // The rows that a worker holds for one unit and block of channels.

@@ -40,7 +40,7 @@ struct DepthwiseGradPlan {
   bool joins_data() const { return 2 * geometry.padding_h < geometry.kernel_h; }
   size_t parts() const { return static_cast<size_t>(geometry.taps()); }  // in which dW is delivered
   size_t shared_bytes() const;  // dW and the sums of a chunk
-  size_t worker_bytes() const;  // rows of the input and of the gradient, a row of dX
+  size_t worker_bytes() const;  // rows of the input, its slopes and the gradient, a row of dX
 };
 
 // What it takes to write dX too.

@@ -14,7 +14,7 @@ class Depthwise final : public Operation {
   Depthwise(const ConvGeometry& geometry, const OperationSpec& spec)
       : forward_(geometry, Direction::kForward, spec.samples),
         backward_(geometry, Direction::kBackwardData, spec.samples),
-        grad_(geometry, spec.samples, spec.ghost, steep(spec.activation)),
+        grad_(geometry, spec.samples, spec.ghost, costly_slope(spec.activation)),
         samples_(spec.samples) {
     const auto bytes = [&spec](const auto& plan) {
       return plan.shared_bytes() + spec.threads * plan.worker_bytes();

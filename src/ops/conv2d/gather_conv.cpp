@@ -4,9 +4,9 @@
 #include <array>
 
 #include "ops/conv2d/panel_weights.h"
-#include "ops/conv2d/scratch_floats.h"
 #include "ops/conv2d/unit_rows.h"
 #include "ops/rows/counts.h"
+#include "ops/rows/scratch_floats.h"
 
 namespace tri::ops {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "numeric/format.h"
 #include "ops/conv2d/outer_job.h"
-#include "ops/conv2d/scratch_floats.h"
 #include "ops/conv2d/unit_rows.h"
+#include "ops/rows/scratch_floats.h"
 #include "ops/rows/transform_kernel.h"
 #include "simd/finite.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/ceil_div.h"
 #include "ops/conv2d/outer_job.h"
-#include "ops/conv2d/scratch_floats.h"
+#include "ops/rows/scratch_floats.h"
 
 namespace tri::ops {
 namespace {

@@ -6,10 +6,10 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/conv2d/panel_weights.h"
-#include "ops/conv2d/scratch_floats.h"
 #include "ops/conv2d/winograd_block.h"
 #include "ops/conv2d/winograd_kernel.h"
 #include "ops/rows/counts.h"
+#include "ops/rows/scratch_floats.h"
 
 namespace tri::ops {
 namespace {

@@ -5,10 +5,10 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/conv2d/outer_job.h"
-#include "ops/conv2d/scratch_floats.h"
 #include "ops/conv2d/winograd.h"
 #include "ops/conv2d/winograd_block.h"
 #include "ops/conv2d/winograd_kernel.h"
+#include "ops/rows/scratch_floats.h"
 #include "ops/rows/transform_kernel.h"
 
 namespace tri::ops {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "ops/global_avg_pool/global_pool_kernel.h"
 #include "ops/rows/counts.h"
 #include "ops/rows/transform_kernel.h"
@@ -93,7 +94,7 @@ void global_pool_addend(const tensor::Shape& in, int64_t samples, const GradSour
   const float share = 1.0f / static_cast<float>(in.pixels());
   constexpr int64_t kTileFloats = 16 * 1024;
   const int64_t tile = std::max<int64_t>(1, kTileFloats / in.c);
-  pool.run(static_cast<size_t>((samples + tile - 1) / tile), [&](size_t index, size_t) {
+  pool.run(static_cast<size_t>(base::ceil_div(samples, tile)), [&](size_t index, size_t) {
     const int64_t first = static_cast<int64_t>(index) * tile, end = std::min(samples, first + tile);
     for (int64_t n = first; n < end; ++n)
       load_grad_rows(src, {n, 0, 1, 0, in.c}, addend + n * in.c, in.c);

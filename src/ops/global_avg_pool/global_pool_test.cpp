@@ -16,11 +16,9 @@ struct GlobalPoolCase {
   Shape in;
   int64_t samples;
 };
-const std::vector<GlobalPoolCase> kGlobalPoolCases = {{"vector", {1, 1, 37}, 3},
-                                                      {"seven", {7, 7, 130}, 2},
-                                                      {"odd", {3, 5, 5}, 4},
-                                                      {"long_row", {2, 900, 70}, 1},
-                                                      {"high", {60, 9, 64}, 2}};
+const std::vector<GlobalPoolCase> kGlobalPoolCases = {
+    {"vector", {1, 1, 37}, 3},     {"seven", {7, 7, 130}, 2}, {"odd", {3, 5, 5}, 4},
+    {"long_row", {2, 900, 70}, 1}, {"many", {2, 1, 700}, 50}, {"high", {60, 9, 64}, 2}};
 
 class GlobalPoolTest : public testing::TestWithParam<GlobalPoolCase> {
  protected:

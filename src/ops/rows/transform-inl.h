@@ -76,6 +76,11 @@ template <class A, class D, int kN>
 HWY_INLINE Vectors<D, kN> activate_with_slope(D d, Vectors<D, kN>& z) {
   if constexpr (A::kActivation == Activation::kSilu) {
     return sm::silu_with_derivative<A::kAccuracy>(d, z);
+  } else if constexpr (A::kActivation == Activation::kSigmoid) {
+    z = sm::sigmoid<A::kAccuracy>(d, z);
+    Vectors<D, kN> slope;
+    for (int i = 0; i < kN; ++i) slope[i] = hn::Mul(z[i], hn::Sub(hn::Set(d, 1.0f), z[i]));
+    return slope;
   } else {
     Vectors<D, kN> slope;
     for (int i = 0; i < kN; ++i) slope[i] = hn::Set(d, 1.0f);
@@ -85,15 +90,15 @@ HWY_INLINE Vectors<D, kN> activate_with_slope(D d, Vectors<D, kN>& z) {
   }
 }
 
-// Calls body(d, c, vectors) over all channels, vectors a compile-time constant: kSide at first,
+// Calls body(d, c, vectors) over all channels, vectors a compile-time constant: kMost at first,
 // then single ones, then single lanes.
-template <int kSide = ops::HWY_NAMESPACE::kSide, class Body>
+template <int kMost = kSide, class Body>
 HWY_INLINE void for_channels_side_by_side(int64_t channels, Body body) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = 0;
-  for (; c + kSide * lanes <= channels; c += kSide * lanes)
-    body(d, c, std::integral_constant<int, kSide>());
+  for (; c + kMost * lanes <= channels; c += kMost * lanes)
+    body(d, c, std::integral_constant<int, kMost>());
   for (; c + lanes <= channels; c += lanes) body(d, c, std::integral_constant<int, 1>());
   for_left_channels(c, channels, [=](auto part, int64_t at) TRI_LANES {
     body(part, at, std::integral_constant<int, 1>());
@@ -136,7 +141,7 @@ HWY_INLINE void normalise(D d, const TransformParams& p, int64_t c, Vectors<D, k
 // Calls body.operator()<kFormat, A>().
 template <Format kFormat, class Body>
 HWY_INLINE void for_activation(const TransformParams& p, Body body) {
-#if HWY_TARGET <= HWY_AVX3  // elsewhere both are the same
+#if HWY_TARGET <= HWY_AVX3  // elsewhere there is next to nothing to gain
   constexpr auto kOfHalf = sm::Accuracy::kOfHalf;
   if (p.of_half && p.activation == Activation::kSilu)
     return body.template operator()<kFormat, Act<Activation::kSilu, kOfHalf>>();
