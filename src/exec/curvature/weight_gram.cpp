@@ -159,8 +159,9 @@ void WeightGram::add_direct(int64_t group, const ops::Source& x, const ops::Grad
           ops::pack_rows(loaded, count, channels, channels, kPanel, packed_g, kPanel,
                          count * kPanel);
           const ops::Run run{0, 0, static_cast<int32_t>(count)};
-          ops::outer_tile({packed_x, count * height, ins}, {packed_g, count * kPanel, panels}, &run,
-                          1, sums, ins * height * kPanel);
+          ops::outer_tile({packed_x, height, count * height, ins},
+                          {packed_g, kPanel, count * kPanel, panels}, &run, 1, sums,
+                          ins * height * kPanel);
         }
       });
       products_.add(room.matrix, columns, columns, room.sums, room.products, pool);

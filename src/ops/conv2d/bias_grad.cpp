@@ -8,12 +8,6 @@ namespace tri::ops {
 namespace {
 constexpr int64_t kChannels = 64;  // of one tile
 constexpr int64_t kRows = 64;      // loaded at a time
-
-// Whether rows of one sample and of the next are read in the same way.
-bool alike(const GradSource& grad) {
-  return grad.value.norm.scale == nullptr && grad.value.channel_factor == nullptr &&
-         grad.value.sample_factor == nullptr && grad.channel_addend == nullptr;
-}
 }  // namespace
 
 size_t bias_grad_worker_bytes() { return kChannels * (kRows + 1) * sizeof(float); }
@@ -26,7 +20,7 @@ void bias_grad(int64_t samples, int64_t pixels, int64_t channels, const GradSour
     float* sample_sum = rows + kChannels * kRows;
     const int64_t first = static_cast<int64_t>(tile) * kChannels;
     const int64_t count = std::min(kChannels, channels - first);
-    if (pixels == 1 && alike(grad)) {  // a sample is a row
+    if (pixels == 1 && grad.value.norm.scale == nullptr && grad.alike()) {  // a sample is a row
       for (int64_t n = 0; n < samples; n += kRows) {
         const int64_t some = std::min(kRows, samples - n);
         load_grad_rows(grad, {n, 0, some, first, count}, rows, count);

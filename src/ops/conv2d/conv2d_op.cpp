@@ -23,7 +23,7 @@ KernelChoice dense_choice(const ConvGeometry& geometry, Products products) {
 }
 
 KernelChoice backward_choice(const ConvGeometry& geometry, Products products) {
-  if (is_pointwise(geometry)) {
+  if (geometry.pointwise()) {
     // One pass keeps the weights turned round, as fp32 or pairs. Wide layers have small maps or
     // none, where reading the gradient twice costs little beside a second copy of the weights.
     constexpr int64_t kMostTurned = 1 << 20;

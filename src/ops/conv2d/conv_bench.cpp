@@ -134,8 +134,8 @@ void fma_peak(benchmark::State& state) {
     pool.run(pool.threads(), [&](size_t, size_t) {
       std::vector<float> sums(panels * rows * kPanel);
       for (int i = 0; i < 16; ++i)
-        outer_tile({x.data(), 0, outer_panels_at_once()}, {g.data(), 0, 1}, runs.data(),
-                   runs.size(), sums.data(), static_cast<int64_t>(rows * kPanel));
+        outer_tile({x.data(), outer_rows(), 0, outer_panels_at_once()}, {g.data(), kPanel, 0, 1},
+                   runs.data(), runs.size(), sums.data(), static_cast<int64_t>(rows * kPanel));
       benchmark::DoNotOptimize(sums.data());
     });
   }

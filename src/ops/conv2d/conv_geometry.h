@@ -22,6 +22,11 @@ struct ConvGeometry {
   int64_t group_in() const { return in.c / groups; }
   int64_t group_out() const { return out.c / groups; }
   bool depthwise() const { return groups > 1 && groups == in.c && groups == out.c; }
+  // Every output pixel is made of the input pixel at its place alone.
+  bool pointwise() const {
+    return taps() == 1 && stride_h == 1 && stride_w == 1 && padding_h == 0 && padding_w == 0 &&
+           groups == 1;
+  }
 
   // Note [Panels]. Dense weights lie as [group][panel][tap][input channel][16 output channels],
   // zeros where a group's output channels do not fill its last panel. A panel has an even number

@@ -15,6 +15,9 @@
 namespace tri::ops {
 namespace {
 
+// A line of each of so many rows of x and of g leaves half of L1 to others.
+constexpr int64_t kRowsAtOnce = 128;
+
 constexpr double kTwoRoundings = (1 + 0x1p-8) * (1 + 0x1p-8);  // of operands, to bf16
 
 struct Workspace {
@@ -26,13 +29,14 @@ struct Workspace {
     delivery = scratch.take(plan.delivery_floats());
     row_floats =
         std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out());
-    row = scratch.take(plan.products == Products::kBf16 ? 2 * row_floats : row_floats);
+    if (!plan.as_rows)
+      row = scratch.take(plan.products == Products::kBf16 ? 2 * row_floats : row_floats);
     runs = reinterpret_cast<Run*>(scratch.rest());
   }
   float* unit = nullptr;  // packed, with units apart
   float* sums;            // [job of outs_at_once()][tap][in panel of the job][rows][16]
   float* delivery;        // see OuterPlan::delivery_floats()
-  float* row;             // one row of an image, or the same row of two
+  float* row = nullptr;   // one row of an image, or the same row of two
   int64_t row_floats;
   Run* runs;
 };
@@ -55,8 +59,8 @@ int64_t columns(const OuterPlan& p) {
 
 Packed packed_unit(const OuterPlan& p, float* chunk, size_t index) {
   float* x = chunk + index * p.unit_floats();
-  float* g = x + p.in_panels * p.input_stride();
-  return {x, g, g + p.out_panels * p.gradient_stride(), p.input_stride(), p.gradient_stride()};
+  float* g = x + p.input_floats();
+  return {x, g, g + p.gradient_floats(), p.input_stride(), p.gradient_stride()};
 }
 
 // Units are few where channels are many: their lines are packed in so many shares.
@@ -155,6 +159,32 @@ void pack_gradient(const OuterPlan& p, const OuterUnit& u, const GradSource& d, 
   });
 }
 
+// Calls load(range, row in the unit) for a share of the positions of a unit, then fills up the
+// rows.
+template <class Load>
+void load_share(const OuterPlan& p, const OuterUnit& u, const Shape& map, bool alike, size_t share,
+                float* to, int64_t step, Largest& largest, Load load) {
+  const auto cut = [&](size_t s) {
+    return u.samples * u.out_rows * static_cast<int64_t>(s) / int64_t{kShares} * map.w;
+  };
+  const int64_t begin = cut(share), end = cut(share + 1);
+  for_unit_ranges(u, map, alike, begin, end,
+                  [&](const RowRange& range, int64_t i) { load(range, to + i * step); });
+  for (int64_t i = begin; step > map.c && i < end; ++i)
+    std::fill_n(to + i * step + map.c, step - map.c, 0.0f);
+  if (p.bounded_gradient()) largest.see(to + begin * step, (end - begin) * step);
+}
+
+// Both operands of a 1x1 convolution, see Note [Units as rows].
+void load_rows_of(const OuterPlan& p, const OuterUnit& u, const Source& x, const GradSource& d,
+                  size_t share, const Packed& to, Largest& largest_x, Largest& largest_g) {
+  const int64_t x_step = p.input_step(), g_step = p.gradient_step();
+  load_share(p, u, p.geometry.in, x.alike(), share, to.x, x_step, largest_x,
+             [&](const RowRange& range, float* rows) { load_rows(x, range, rows, x_step); });
+  load_share(p, u, p.geometry.out, d.alike(), share, to.g, g_step, largest_g,
+             [&](const RowRange& range, float* rows) { load_grad_rows(d, range, rows, g_step); });
+}
+
 // The positions that tap (ky, kx) of a unit multiplies.
 size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t tap, Run* runs) {
   const ConvGeometry& g = p.geometry;
@@ -233,9 +263,17 @@ struct JobGroup {
 void multiply(const OuterPlan& p, const OuterUnit& unit, const Packed& packed, const OuterJob& job,
               size_t jobs, Run* runs, float* sums, int64_t stride) {
   const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
-  const OuterPanels x{packed.x + job.first_panel * packed.x_stride, packed.x_stride, job.panels};
-  const OuterPanels g{packed.g + job.out_panel * packed.g_stride, packed.g_stride,
-                      static_cast<int64_t>(jobs)};
+  const OuterPanels x{packed.x + job.first_panel * packed.x_stride, p.input_step(), packed.x_stride,
+                      job.panels};
+  const OuterPanels g{packed.g + job.out_panel * packed.g_stride, p.gradient_step(),
+                      packed.g_stride, static_cast<int64_t>(jobs)};
+  const int64_t rows = p.as_rows ? unit.samples * unit.out_rows * p.geometry.out.w : 0;
+  for (int64_t first = 0; first < rows; first += kRowsAtOnce) {
+    const auto at = static_cast<int32_t>(first);
+    const Run some{at, at, static_cast<int32_t>(std::min(kRowsAtOnce, rows - first))};
+    tile(x, g, &some, 1, sums, stride);
+  }
+  if (p.as_rows) return;
   for (int64_t tap = 0; tap < p.taps; ++tap, sums += job.tap_floats()) {
     const size_t run_count = list_runs(p, unit, tap, runs);
     if (run_count > 0) tile(x, g, runs, run_count, sums, stride);
@@ -273,8 +311,10 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
       const size_t first = c * p.chunk_units;
       const size_t count = std::min(p.chunk_units, p.units.size() - first);
       const auto pack = [&](size_t i, size_t share, const Packed& packed, const Workspace& work) {
-        pack_input(p, p.units[first + i], x, group, share, packed, work, largest_x);
-        pack_gradient(p, p.units[first + i], d, group, share, packed, work, largest_g);
+        const OuterUnit& unit = p.units[first + i];
+        if (p.as_rows) return load_rows_of(p, unit, x, d, share, packed, largest_x, largest_g);
+        pack_input(p, unit, x, group, share, packed, work, largest_x);
+        pack_gradient(p, unit, d, group, share, packed, work, largest_g);
       };
       if (p.apart) {
         pool.run(count, [&](size_t i, size_t worker) {

@@ -10,6 +10,12 @@
 // and most of what a thread multiplies lies in another one's cache. There a thread packs and
 // multiplies a unit alone; the sums of each unit begin at zero in a slot of its own, and the slots
 // are added in stream order. The shape alone decides.
+//
+// Note [Units as rows]. A 1x1 convolution of stride 1 multiplies the same positions of x and g, and
+// with products of fp32 the kernel reads columns of rows as fast as packed panels, if rows lie an
+// odd number of cache lines apart and few are taken at a time: their lines must meet in L1. So
+// nothing is packed: both operands are loaded as [sample][row][column][channels], padded with
+// zeros, and dX is made of the same rows.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +23,7 @@
 
 #include "ops/conv2d/conv_geometry.h"
 #include "ops/conv2d/pair_kernel.h"
+#include "ops/rows/rows.h"
 
 namespace tri::ops {
 
@@ -38,6 +45,7 @@ struct OuterPlan {
   // A window packs the kernel_w neighbours of an output column as one row of kernel_w * in
   // channels: full tiles where the input has fewer channels than a tile has rows.
   bool window;
+  bool as_rows;        // see Note [Units as rows]
   int64_t channels;    // rows of one tap as packed: in channels, or kernel_w times that
   int64_t taps;        // taps as packed: all, or kernel_h
   int64_t in_panels;   // of outer_rows() channels
@@ -75,15 +83,45 @@ struct OuterPlan {
   size_t shared_bytes() const;  // packed chunk; apart: its slots
   size_t worker_bytes() const;
 
-  // Of unit `index` of a packed chunk: [out panel][row][column][sample][16], panels
-  // gradient_stride() floats apart; before it the panels of x, input_stride() apart.
+  // Of unit `index` of a packed chunk: [out panel][row][column][sample][16], panels `stride` and
+  // positions `step` floats apart, or rows; before it x, likewise.
   const float* packed_gradient(const float* chunk, size_t index) const;
-  int64_t input_stride() const { return unit_x * outer_rows() + kSkew; }
-  int64_t gradient_stride() const { return unit_g * kPanel + kSkew; }
+  int64_t input_step() const { return as_rows ? row_step(in_panels * outer_rows()) : outer_rows(); }
+  int64_t input_stride() const { return as_rows ? outer_rows() : unit_x * outer_rows() + kSkew; }
+  int64_t input_floats() const {
+    return as_rows ? unit_x * input_step() : in_panels * input_stride();
+  }
+  int64_t gradient_step() const { return as_rows ? row_step(out_panels * kPanel) : kPanel; }
+  int64_t gradient_stride() const { return as_rows ? kPanel : unit_g * kPanel + kSkew; }
+  int64_t gradient_floats() const {
+    return as_rows ? unit_g * gradient_step() : out_panels * gradient_stride();
+  }
   // [sample][row][column][output channels] of the gradient, in pairs of channels.
   const float* packed_rows(const float* chunk, size_t index) const {
-    return packed_gradient(chunk, index) + out_panels * gradient_stride();
+    return packed_gradient(chunk, index) + gradient_floats();
+  }
+
+ private:
+  // An odd number of lines; what fits two of them is all in L1.
+  static int64_t row_step(int64_t floats) {
+    const int64_t lines = (floats + 15) / 16;
+    return 16 * (lines > 2 ? lines | 1 : lines);
   }
 };
+
+// Calls body(range, first position) for positions [begin, end) of a unit, counted sample by sample.
+// `across`: where maps are whole, which then lie one after the other, samples are not told apart; a
+// map may be a single pixel.
+template <class Body>
+void for_unit_ranges(const OuterUnit& unit, const Shape& map, bool across, int64_t begin,
+                     int64_t end, Body body) {
+  const int64_t pixels = unit.out_rows * map.w, first = unit.out_row * map.w;
+  const bool together = across && pixels == map.pixels();
+  for (int64_t i = begin; i < end;) {
+    const int64_t count = together ? end - i : std::min(end - i, pixels - i % pixels);
+    body(RowRange{unit.sample + i / pixels, first + i % pixels, count, 0, map.c}, i);
+    i += count;
+  }
+}
 
 }  // namespace tri::ops

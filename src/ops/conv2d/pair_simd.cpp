@@ -134,16 +134,17 @@ void pair_results(const PanelTile& t, const Results results, int panels, int64_t
 
 // One panel of x and kPanels of g.
 template <int kPanels>
-HWY_INLINE void outer_block(const float* HWY_RESTRICT x, const float* HWY_RESTRICT g,
-                            int64_t g_stride, const Run* runs, size_t run_count,
-                            float* HWY_RESTRICT sums, int64_t stride) {
+HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t x_step,
+                            const float* HWY_RESTRICT g, int64_t g_step, int64_t g_stride,
+                            const Run* runs, size_t run_count, float* HWY_RESTRICT sums,
+                            int64_t stride) {
   __m512 acc[kOuterRows][kPanels];
   for (int r = 0; r < kOuterRows; ++r)
     for (int v = 0; v < kPanels; ++v) acc[r][v] = _mm512_loadu_ps(sums + v * stride + r * kPanel);
   for (size_t i = 0; i < run_count; ++i) {
     const Run run = runs[i];
-    const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * kOuterRows;
-    const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * kPanel;
+    const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * x_step;
+    const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * g_step;
     for (int32_t p = 0; p < run.length; ++p) {
       __m512 grads[kPanels];
       for (int v = 0; v < kPanels; ++v) grads[v] = _mm512_loadu_ps(gp + v * g_stride);
@@ -151,8 +152,8 @@ HWY_INLINE void outer_block(const float* HWY_RESTRICT x, const float* HWY_RESTRI
         const __m512 value = _mm512_set1_ps(xp[r]);
         for (int v = 0; v < kPanels; ++v) acc[r][v] = multiply_add(value, grads[v], acc[r][v]);
       }
-      xp += kOuterRows;
-      gp += kPanel;
+      xp += x_step;
+      gp += g_step;
     }
   }
   for (int r = 0; r < kOuterRows; ++r)
@@ -202,11 +203,11 @@ void pair_outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs
   int64_t o = 0;
   for (; o + 2 <= g.count; o += 2)
     for (int64_t q = 0; q < x.count; ++q)
-      outer_block<2>(x.first + q * x.stride, g.first + o * g.stride, g.stride, runs, run_count,
-                     sums + o * stride + q * kOuterRows * kPanel, stride);
+      outer_block<2>(x.first + q * x.stride, x.step, g.first + o * g.stride, g.step, g.stride, runs,
+                     run_count, sums + o * stride + q * kOuterRows * kPanel, stride);
   for (int64_t q = 0; o < g.count && q < x.count; ++q)
-    outer_block<1>(x.first + q * x.stride, g.first + o * g.stride, g.stride, runs, run_count,
-                   sums + o * stride + q * kOuterRows * kPanel, stride);
+    outer_block<1>(x.first + q * x.stride, x.step, g.first + o * g.stride, g.step, g.stride, runs,
+                   run_count, sums + o * stride + q * kOuterRows * kPanel, stride);
 }
 
 void pack_pairs(const float* first, const float* second, int64_t rows, int64_t src_stride,

@@ -114,8 +114,9 @@ TEST_F(PairKernel, outer_tile_is_its_reference_bit_by_bit) {
     std::vector<float> sums(static_cast<size_t>(gs * stride));
     for (float& s : sums) s = std::bit_cast<float>(number() << 16);
     const auto before = sums;
-    pair_outer_tile({x.data(), kPositions * kRows, xs}, {g.data(), kPositions * kPanel, gs},
-                    runs.data(), runs.size(), sums.data(), stride);
+    pair_outer_tile({x.data(), kRows, kPositions * kRows, xs},
+                    {g.data(), kPanel, kPositions * kPanel, gs}, runs.data(), runs.size(),
+                    sums.data(), stride);
     for (int64_t i = 0; i < gs * stride; ++i) {
       const int64_t o = i / stride, q = i % stride / kEach;
       const int64_t r = i % stride / kPanel % kRows, c = i % stride % kPanel;

@@ -55,8 +55,7 @@ struct Run {
   int32_t length;
 };
 
-// How many input channels one tile of the outer product holds: 6 on AVX2. Packed x is
-// [channels / outer_rows()][position][outer_rows()].
+// How many input channels one tile of the outer product holds: 6 on AVX2.
 int64_t outer_rows() noexcept;
 inline constexpr int kAvx512OuterRows = 8;
 // Work is best handed out in so many panels of x, which then share what is read of g.
@@ -65,10 +64,11 @@ int64_t outer_panels_at_once() noexcept;
 // often than not: without them one position of all would lie in the same set of L1.
 inline constexpr int64_t kSkew = 16;
 
-// Packed panels of one operand that lie `stride` floats apart.
+// Panels of one operand, each (position, width): packed, or columns of rows.
 struct OuterPanels {
   const float* first;
-  int64_t stride;
+  int64_t step;    // floats from one position to the next
+  int64_t stride;  // floats from one panel to the next
   int64_t count;
 };
 

@@ -82,9 +82,10 @@ void panel_tile(const PanelTile& t) {
 int64_t outer_rows() { return kRows; }
 int64_t outer_panels_at_once() { return kAtOnce; }
 
+// Panel q of x, and the next ones, and one of g.
 template <int kPanels>
-HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t stride,
-                            const float* HWY_RESTRICT g, const Run* runs, size_t run_count,
+HWY_INLINE void outer_block(const OuterPanels x, int64_t q, const float* HWY_RESTRICT g,
+                            int64_t g_step, const Run* runs, size_t run_count,
                             float* HWY_RESTRICT sums) {
   constexpr int kAll = kPanels * kRows;
   V acc[kAll][kVectors];
@@ -92,17 +93,17 @@ HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t stride,
     for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(kD, sums + r * kPanel + v * kLanes);
   for (size_t i = 0; i < run_count; ++i) {
     const Run run = runs[i];
-    const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * kRows;
-    const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * kPanel;
+    const float* HWY_RESTRICT xp = x.first + q * x.stride + static_cast<int64_t>(run.x) * x.step;
+    const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * g_step;
     for (int32_t p = 0; p < run.length; ++p) {
       V grads[kVectors];
       for (int v = 0; v < kVectors; ++v) grads[v] = hn::LoadU(kD, gp + v * kLanes);
       for (int r = 0; r < kAll; ++r) {
-        const V value = hn::Set(kD, xp[r / kRows * stride + r % kRows]);
+        const V value = hn::Set(kD, xp[r / kRows * x.stride + r % kRows]);
         for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, grads[v], acc[r][v]);
       }
-      xp += kRows;
-      gp += kPanel;
+      xp += x.step;
+      gp += g_step;
     }
   }
   for (int r = 0; r < kAll; ++r)
@@ -115,11 +116,10 @@ void outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, siz
     const float* grads = g.first + o * g.stride;
     int64_t q = 0;
     for (; q + kAtOnce <= x.count; q += kAtOnce)
-      outer_block<kAtOnce>(x.first + q * x.stride, x.stride, grads, runs, run_count,
+      outer_block<kAtOnce>(x, q, grads, g.step, runs, run_count,
                            sums + o * stride + q * kRows * kPanel);
     for (; q < x.count; ++q)
-      outer_block<1>(x.first + q * x.stride, x.stride, grads, runs, run_count,
-                     sums + o * stride + q * kRows * kPanel);
+      outer_block<1>(x, q, grads, g.step, runs, run_count, sums + o * stride + q * kRows * kPanel);
   }
 }
 

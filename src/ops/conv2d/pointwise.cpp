@@ -21,27 +21,13 @@ constexpr int64_t kResultWidth = kResultPanels * kPanel;
 
 }  // namespace
 
-bool is_pointwise(const ConvGeometry& g) {
-  return g.taps() == 1 && g.stride_h == 1 && g.stride_w == 1 && g.padding_h == 0 &&
-         g.padding_w == 0 && g.groups == 1;
-}
-
 PointwisePlan::PointwisePlan(const OuterPlan& outer)
     : panels(ceil_div(outer.geometry.in.c, kPanel)),
       block(std::clamp<int64_t>(kBlockFloats / outer.geometry.out.c / kSix * kSix, kSix,
                                 kMostPositions)),
-      blocks(ceil_div(outer.unit_g, block)) {
-  TRI_CHECK(is_pointwise(outer.geometry));
-  if (outer.products == Products::kBf16) {
-    TRI_CHECK(outer.unit_rows > 0);
-    segments = {{0, 0, static_cast<int32_t>(units(outer.products, outer.geometry.out.c))}};
-    blocks = ceil_div(2 * outer.unit_g, block);
-    return;
-  }
-  for (int64_t q = 0; q < outer.out_panels; ++q)
-    segments.push_back({static_cast<int32_t>(q * outer.gradient_stride()),
-                        static_cast<int32_t>(q * kPanel),
-                        static_cast<int32_t>(std::min(kPanel, outer.geometry.out.c - q * kPanel))});
+      blocks(ceil_div(outer.as_rows ? outer.unit_g : 2 * outer.unit_g, block)),
+      all{0, 0, static_cast<int32_t>(units(outer.products, outer.geometry.out.c))} {
+  TRI_CHECK(outer.geometry.pointwise() && (outer.as_rows || outer.unit_rows > 0));
 }
 
 size_t PointwisePlan::shared_bytes(const OuterPlan& outer) const {
@@ -98,40 +84,27 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   const bool direct = rounded || (dst_.direct() && in.c % kPanel == 0);
   const bool pairs = outer_.products == Products::kBf16;
   const int64_t first_pixel = unit.out_row * out.w;
-  const auto place = [&](int64_t sample, int64_t pixel) {
-    return ((unit.sample + sample) * dst_.pixels + first_pixel + pixel) * dst_.row_stride;
+  const auto place = [&](int64_t i) {
+    return ((unit.sample + i / pixels) * dst_.pixels + first_pixel + i % pixels) * dst_.row_stride;
   };
-  const int64_t origin = direct ? place(begin / pixels, begin % pixels) : 0;
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t sample = i / pixels, pixel = i % pixels;
-    const int64_t to = direct ? place(sample, pixel) - origin : (i - begin) * kResultWidth;
-    const int64_t from =
-        pairs ? i * units(outer_.products, out.c) : (pixel * unit.samples + sample) * kPanel;
-    rows[i - begin] = {static_cast<int32_t>(from), static_cast<int32_t>(to)};
-  }
-  const RowClass all{0, static_cast<int32_t>(end - begin), 0,
-                     static_cast<int32_t>(plan_.segments.size())};
+  const int64_t origin = direct ? place(begin) : 0;
+  const int64_t step = pairs ? units(outer_.products, out.c) : outer_.gradient_step();
+  for (int64_t i = begin; i < end; ++i)
+    rows[i - begin] = {
+        static_cast<int32_t>(i * step),
+        static_cast<int32_t>(direct ? place(i) - origin : (i - begin) * kResultWidth)};
+  const RowClass all{0, static_cast<int32_t>(end - begin), 0, 1};
   const float* gradient =
       pairs ? outer_.packed_rows(chunk, index) : outer_.packed_gradient(chunk, index);
   const int64_t panel_units = units(outer_.products, out.c) * kPanel;
-  // Calls body(range, first position) for the tile's rows, sample by sample. Whole maps lie one
-  // after the other and are one range: a map may be a single pixel.
-  const auto for_ranges = [&](int64_t channel, int64_t channels, auto body) {
-    for (int64_t i = begin; i < end;) {
-      const int64_t some = pixels == dst_.pixels ? end - i : std::min(end - i, pixels - i % pixels);
-      body(RowRange{unit.sample + i / pixels, first_pixel + i % pixels, some, channel, channels},
-           i - begin);
-      i += some;
-    }
-  };
   const int64_t at_once = pairs ? 2 : 1;
   for (int64_t next, q = 0; q < plan_.panels; q = next) {
     next = std::min(plan_.panels, q + at_once);
     float* to = rounded  ? nullptr
                 : direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
                          : results + q % kResultPanels * kPanel;
-    const PanelTile some{gradient, turned_ + q * panel_units, nullptr, to,
-                         rows,     plan_.segments.data(),     &all,    1};
+    const PanelTile some{gradient, turned_ + q * panel_units, nullptr, to, rows, &plan_.all, &all,
+                         1};
     if (rounded)
       counts_.add(pair_tile_rounded(some, static_cast<uint16_t*>(dst_.data) + origin + q * kPanel,
                                     std::min((next - q) * kPanel, in.c - q * kPanel),
@@ -143,12 +116,15 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
     if (direct || (next % kResultPanels != 0 && next < plan_.panels)) continue;
     const int64_t channel = q / kResultPanels * kResultWidth;
     const int64_t channels = std::min(kResultWidth, in.c - channel);
-    for_ranges(channel, channels, [&](const RowRange& range, int64_t first) {
-      counts_.add(store_rows(dst_, range, results + first * kResultWidth, kResultWidth));
+    for_unit_ranges(unit, in, true, begin, end, [&](RowRange range, int64_t first) {
+      range.channel = channel;
+      range.channels = channels;
+      counts_.add(store_rows(dst_, range, results + (first - begin) * kResultWidth, kResultWidth));
     });
   }
   if (dst_.watcher == nullptr) return;
-  for_ranges(0, in.c, [&](const RowRange& range, int64_t) { dst_.tell(range, worker); });
+  for_unit_ranges(unit, in, true, begin, end,
+                  [&](const RowRange& range, int64_t) { dst_.tell(range, worker); });
 }
 
 }  // namespace tri::ops

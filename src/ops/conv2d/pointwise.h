@@ -4,7 +4,6 @@
 // once. The sums are those of conv_backward_data(), bit for bit.
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "ops/conv2d/outer_conv.h"
 #include "ops/rows/counts.h"
@@ -12,16 +11,14 @@
 
 namespace tri::ops {
 
-bool is_pointwise(const ConvGeometry& geometry);  // 1x1, stride 1, no padding, one group
-
 struct PointwisePlan {
-  // REQUIRES: is_pointwise(outer.geometry); pairs keep their rows.
+  // REQUIRES: outer.geometry.pointwise(); pairs keep their rows.
   explicit PointwisePlan(const OuterPlan& outer);
 
-  int64_t panels;                 // of 16 input channels
-  int64_t block;                  // positions of a tile
-  int64_t blocks;                 // of a unit, at the most
-  std::vector<Segment> segments;  // one per panel of the packed gradient; with pairs only one
+  int64_t panels;  // of 16 input channels
+  int64_t block;   // positions of a tile
+  int64_t blocks;  // of a unit, at the most
+  Segment all;     // of a row
 
   size_t shared_bytes(const OuterPlan& outer) const;  // the weights, turned round
   size_t worker_bytes() const;

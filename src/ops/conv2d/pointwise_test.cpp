@@ -95,15 +95,15 @@ INSTANTIATE_TEST_SUITE_P(shapes, PointwiseTest, testing::ValuesIn(kPointwiseCase
 
 TEST(pointwise_choice, takes_1x1_of_stride_1_in_one_group) {
   ConvGeometry g{{4, 4, 8}, {4, 4, 8}, 1, 1, 1, 1, 0, 0, 1};
-  EXPECT_TRUE(is_pointwise(g));
+  EXPECT_TRUE(g.pointwise());
   g.groups = 2;
-  EXPECT_FALSE(is_pointwise(g));
+  EXPECT_FALSE(g.pointwise());
   g.groups = 1;
   g.stride_w = 2;
-  EXPECT_FALSE(is_pointwise(g));
+  EXPECT_FALSE(g.pointwise());
   g.stride_w = 1;
   g.kernel_h = 3;
-  EXPECT_FALSE(is_pointwise(g));
+  EXPECT_FALSE(g.pointwise());
 }
 
 }  // namespace

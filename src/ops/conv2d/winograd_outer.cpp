@@ -141,8 +141,8 @@ void multiply(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& unit, c
   const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
   const Run all{0, 0, static_cast<int32_t>(unit.samples * unit.lines * p.line_units)};
   const int64_t panel_sums = p.in_panels * outer_rows() * kPanel;
-  tile({packed + frequency * at.x_frequency, at.x_panel, p.in_panels},
-       {packed + at.g_begin + frequency * at.g_frequency + begin * at.g_panel, at.g_panel,
+  tile({packed + frequency * at.x_frequency, outer_rows(), at.x_panel, p.in_panels},
+       {packed + at.g_begin + frequency * at.g_frequency + begin * at.g_panel, kPanel, at.g_panel,
         end - begin},
        &all, 1, sums + begin * panel_sums, panel_sums);
 }

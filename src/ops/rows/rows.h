@@ -55,11 +55,10 @@ struct Source {
   // that a relu or relu6 is linear. Gradients then need frozen statistics.
   const Gate* gates = nullptr;
 
-  bool plain() const {
-    return norm.scale == nullptr && activation == Activation::kNone && channel_factor == nullptr &&
-           sample_factor == nullptr;
-  }
+  bool plain() const { return norm.scale == nullptr && activation == Activation::kNone && alike(); }
   bool direct() const { return plain() && stored.format == Format::kF32; }
+  // Whether a ghost batch's samples are all read in the same way.
+  bool alike() const { return channel_factor == nullptr && sample_factor == nullptr; }
 };
 
 // The gradient of a stored tensor: GY and what it takes to rebuild it.
@@ -76,6 +75,7 @@ struct GradSource {
     return a == nullptr && channel_addend == nullptr && value.activation == Activation::kNone &&
            value.channel_factor == nullptr && value.sample_factor == nullptr;
   }
+  bool alike() const { return value.alike() && channel_addend == nullptr; }
 };
 
 struct RowRange;
