@@ -43,7 +43,8 @@ Json as_json(const StepBench& bench) {
                  {"forward", bench.phases.forward},
                  {"backward", bench.phases.backward},
                  {"update", bench.phases.update},
-                 {"control", bench.phases.control}}}};
+                 {"control", bench.phases.control}}},
+               {"handover_ns", bench.handover_ns}};
   if (!bench.kernels.empty()) json["kernels"] = as_json(bench.kernels);
   return json;
 }
@@ -68,6 +69,7 @@ void print_text(const StepBench& bench) {
   fmt::print("{:<14}{:>10.1f} images/s\n", "speed", bench.images_per_second);
   fmt::print("{:<14}{:>10.1f} GFLOP/s of {:.1f}, {:.0f} %\n", "arithmetic", bench.gflops,
              bench.peak_gflops, 100 * bench.fraction_of_peak);
+  fmt::print("{:<14}{:>10.0f} ns from core to core and back\n", "handover", bench.handover_ns);
   fmt::print("{:<14}{:>13}\n", "engine peak", bytes_text(bench.engine_peak_bytes));
   fmt::print("{:<14}{:>13}\n", "process peak", bytes_text(bench.process_peak_bytes));
 }

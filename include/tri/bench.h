@@ -35,6 +35,9 @@ struct StepBench {
   double gflops = 0;
   double peak_gflops = 0;  // of this machine, in this run, on the same threads
   double fraction_of_peak = 0;
+  // From one core to another and back, the longer of two tries: some tens where cores share a
+  // cache, hundreds where they do not. Times are comparable where these are alike.
+  double handover_ns = 0;
   StepPhases phases;                // ms, medians
   std::vector<KernelTime> kernels;  // with --tune
 };

@@ -191,7 +191,9 @@ Result<StepBench> bench_step(const ResolvedConfig& resolved) {
   std::ranges::fill(engine->hypers(), train::hyper_of(config));
   NoiseLoader loader(*engine, seed, pool);
   bench.peak_gflops = train::fma_peak_gflops(pool);
+  bench.handover_ns = train::handover_ns();
   TRI_ASSIGN(const Times times, time_steps(*engine, loader, config.steps, pool));
+  bench.handover_ns = std::max(bench.handover_ns, train::handover_ns());
   bench.peak_gflops = std::max(bench.peak_gflops, train::fma_peak_gflops(pool));
   if (!config.profile.empty()) TRI_TRY(train::write_trace(config.profile, *engine));
   bench.phases.control = control_ms(config, *engine, pool);

@@ -25,6 +25,11 @@ class CopyBandwidth {
   std::vector<std::byte> to_ = std::vector(kCopyBytes, std::byte{2});
 };
 
+// Nanoseconds in which a number goes from one thread to another and back. Some tens where cores
+// share a cache, some hundreds where they do not: a virtual machine may have either, by turns, and
+// steps that hand much from core to core then take one of two times.
+double handover_ns();
+
 // One burst of multiply-adds that nothing waits for; returns their number, and in `sink` something
 // that depends on all of them.
 double fma_burst(float* sink) noexcept;

@@ -142,7 +142,9 @@ class BenchStep(unittest.TestCase):
             self.assertEqual(bench["engine_peak_bytes"], plan["engine_peak_bytes"], case)
             self.assertEqual(list(bench), ["ms_per_step", "images_per_second", "engine_peak_bytes",
                                            "process_peak_bytes", "useful_gflop", "gflops",
-                                           "peak_gflops", "fraction_of_peak", "phases"])
+                                           "peak_gflops", "fraction_of_peak", "phases",
+                                           "handover_ns"])
+            self.assertGreater(bench["handover_ns"], 0)
             self.assertEqual(list(bench["phases"]), ["data", "forward", "backward", "update",
                                                      "control"])
             self.assertGreater(bench["useful_gflop"], 0)
