@@ -111,6 +111,12 @@ class ConvTest : public testing::TestWithParam<ConvCase> {
     conv_backward_weights(plan, src, grad, initial, partial.data(), keep, scratch.data(), pool);
     for (size_t i = 0; i < keep.taken.size(); ++i)
       EXPECT_LE(keep.taken[i], 1) << "element " << i << " handed over twice";
+    for (int64_t i = 0; i < g.weight_count(); ++i) {  // panels are filled up with zeros
+      const int64_t panel = i / g.panel_floats() % g.panels(), lane = i % kPanel;
+      if (panel * kPanel + lane >= g.group_out() && keep.taken[static_cast<size_t>(i)] > 0) {
+        EXPECT_EQ(keep.grad[static_cast<size_t>(i)], 0) << i;
+      }
+    }
     EXPECT_EQ(keep.bound >= 0, plan.bounded_gradient() && initial == nullptr);
     if (keep.bound >= 0) {
       float largest_x = 1, largest_g = 0;
