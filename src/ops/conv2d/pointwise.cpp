@@ -12,19 +12,24 @@ namespace {
 using base::ceil_div;
 
 // Gradients of a tile stay in L2 while the panels of weights stream past them; a few tiles to each
-// unit keep uneven cores busy. Whole sixes fill the register kernel.
+// unit keep uneven cores busy.
 constexpr int64_t kBlockFloats = 48 * 1024;
-constexpr int64_t kMostPositions = 96, kSix = 6;
+constexpr int64_t kMostPositions = 96;
 // Results that cannot go straight to their tensor wait for it in so many panels.
 constexpr int64_t kResultPanels = 8;
 constexpr int64_t kResultWidth = kResultPanels * kPanel;
+
+// The register kernel has as many rows as that of dW: all are filled.
+int64_t block_positions(int64_t channels) {
+  const int64_t rows = outer_rows();
+  return std::clamp(kBlockFloats / channels / rows * rows, rows, kMostPositions);
+}
 
 }  // namespace
 
 PointwisePlan::PointwisePlan(const OuterPlan& outer)
     : panels(ceil_div(outer.geometry.in.c, kPanel)),
-      block(std::clamp<int64_t>(kBlockFloats / outer.geometry.out.c / kSix * kSix, kSix,
-                                kMostPositions)),
+      block(block_positions(outer.geometry.out.c)),
       blocks(ceil_div(outer.as_rows ? outer.unit_g : 2 * outer.unit_g, block)),
       all{0, 0, static_cast<int32_t>(units(outer.products, outer.geometry.out.c))} {
   TRI_CHECK(outer.geometry.pointwise() && (outer.as_rows || outer.unit_rows > 0));
