@@ -40,11 +40,12 @@ HWY_INLINE void for_facts(bool first, bool second, Body body) {
 template <Format kFormat, class A, bool kNorm, bool kFactors>
 void transform(const TransformParams p, const RowsAt& src, float* dst, int64_t dst_stride,
                int64_t rows, int64_t channels) {
+  constexpr bool kAhead = A::kActivation != Activation::kNone || kNorm || kFactors;
   for (int64_t i = 0; i < rows; ++i) {
     const RowAt<kFormat> from(src, i);
     float* to = dst + i * dst_stride;
     for_channels_side_by_side(channels, [=](auto d, int64_t c, auto vectors) TRI_LANES {
-      auto x = from.template load<vectors()>(d, c);
+      auto x = from.template load<vectors(), kAhead>(d, c);
       normalise<kNorm>(d, p, c, x);
       activate<A>(d, x);
       multiply<kFactors>(d, p, c, x);
