@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "ops/drawn_floats.h"
 #include "ops/operation.h"
 #include "simd/convert.h"
 
@@ -108,12 +109,56 @@ TEST(Split, takes_channels_and_leaves_the_others_gradient_alone) {
 }
 
 TEST(ChannelShuffle, transposes_groups) {
-  for (const int64_t groups : {1, 2, 3, 6, 12}) {
-    Attributes attr;
-    attr.groups = groups;
-    expect_moved(OpKind::kChannelShuffle, attr, {{2, 7, 12}}, {2, 7, 12}, [&](int64_t c) {
-      return std::pair{size_t{0}, c % groups * (12 / groups) + c / groups};
-    });
+  for (const int64_t channels : {12, 78, 132})  // less than a vector, vectors and what is left
+    for (const int64_t groups : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{6}, channels / 2}) {
+      Attributes attr;
+      attr.groups = groups;
+      const Shape shape{2, 7, channels};
+      expect_moved(OpKind::kChannelShuffle, attr, {shape}, shape, [&](int64_t c) {
+        return std::pair{size_t{0}, c % groups * (channels / groups) + c / groups};
+      });
+    }
+}
+
+// Whether codes are moved or numbers stored anew, a copy gives back the codes that it read.
+TEST(ChannelCopy, keeps_codes_of_every_format) {
+  constexpr int64_t kChannels = 70, kFrom = 3, kTo = 5, kCopied = 66, kPixels = 35;
+  const RowTiles tiles(kSamples, {5, 7, kChannels + kTo});
+  base::ThreadPool pool(2);
+  std::vector<std::byte> scratch(pool.threads() * copy_worker_bytes(tiles));
+  const std::vector<float> values = drawn_floats(1, kSamples * kPixels * kChannels);
+  for (size_t f = 0; f < numeric::kFormats; ++f) {
+    const auto format = static_cast<Format>(f);
+    const size_t bytes = numeric::storage_bytes(format);
+    std::vector<std::byte> from(values.size() * bytes);
+    simd::encode(format, values.data(), from.data(), values.size());
+    const Stored stored{from.data(), format, kChannels, kChannels, kPixels};
+    for (const int64_t groups : {1, 2, 3, 33}) {
+      SCOPED_TRACE(testing::Message() << numeric::spec(format).name << ", groups " << groups);
+      const int64_t width = kChannels + kTo;
+      std::vector<std::byte> want(static_cast<size_t>(kSamples * kPixels * width) * bytes);
+      for (int64_t row = 0; row < kSamples * kPixels; ++row)
+        for (int64_t c = 0; c < kCopied; ++c) {
+          const int64_t each = kCopied / groups, moved = c % each * groups + c / each;
+          const auto read = static_cast<size_t>(row * kChannels + kFrom + c);
+          const auto written = static_cast<size_t>(row * width + kTo + moved);
+          std::copy_n(&from[read * bytes], bytes, &want[written * bytes]);
+        }
+      const ChannelCopy copy{kFrom, kTo, kCopied, groups};
+      std::vector<std::byte> forward(want.size()), backward(want.size());
+      Source source;
+      source.stored = stored;
+      const StoreCounts lost =
+          copy_channels(tiles, copy, source, {forward.data(), format, width, width, kPixels},
+                        scratch.data(), pool);
+      GradSource grad;
+      grad.grad = stored;
+      copy_channels_grad(tiles, copy, grad, {backward.data(), format, width, width, kPixels},
+                         scratch.data(), pool);
+      EXPECT_EQ(forward, want);
+      EXPECT_EQ(backward, want);
+      EXPECT_EQ(lost.overflow + lost.underflow, 0u);
+    }
   }
 }
 
