@@ -141,6 +141,18 @@ TEST_F(Folder, ATableShowsWhatWasJudgedOnAHeldOutPart) {
   EXPECT_THAT(table, HasSubstr("| 1 | 37.50 | 25.00 |"));
 }
 
+TEST_F(Folder, ATableCountsLostSteps) {
+  const Grid grid = *published_grid("table2", kData);
+  Results results = Results::read(folder_, grid);
+  Json lossy = result(grid, grid.rows[0], 0, 0.25, 100e6);
+  lossy["skipped_steps"] = 1;
+  ASSERT_TRUE(results.add(lossy));
+  EXPECT_THAT(markdown(grid, results), HasSubstr("1 step lost"));
+  lossy["skipped_steps"] = 21;
+  ASSERT_TRUE(results.add(lossy));
+  EXPECT_THAT(markdown(grid, results), HasSubstr("21 steps lost"));
+}
+
 TEST_F(Folder, ResultsSurviveAndTheLastOfARunCounts) {
   const Grid grid = *published_grid("table2", kData);
   Results results = Results::read(folder_, grid);

@@ -76,7 +76,10 @@ std::string remark(const Grid& grid, const Results& results, const Row& row) {
   const Spread low = spread_of(results.values(row, "low_ratio"));
   if (low.count > 0) add(fmt::format("low ratio {:.2f}", low.mean));
   const Spread lost = spread_of(results.values(row, "skipped_steps"));
-  if (lost.mean > 0) add(fmt::format("{:.0f} steps lost", lost.mean));
+  if (lost.mean > 0) {
+    const std::string count = fmt::format("{:.0f}", lost.mean);
+    add(count + (count == "1" ? " step lost" : " steps lost"));
+  }
   return text;
 }
 
