@@ -10,8 +10,6 @@
 namespace tri::ops {
 namespace {
 
-constexpr int64_t kMaskedFloats = 2048;
-
 // Multiplies the elements of whole rows of one sample by 0 or 1 / (1 - rate).
 void apply(const DropoutMask& mask, const RowRange& range, float* rows, int64_t stride) {
   const base::Stream stream(mask.seed, base::Purpose::kDropout, mask.samples[range.sample],
@@ -29,23 +27,34 @@ void apply(const DropoutMask& mask, const RowRange& range, float* rows, int64_t 
           count});
 }
 
+// Calls body(RowRange) for so few rows of a range at a time that they are still in L1 when they are
+// masked and stored.
+template <class Body>
+void for_pieces(const RowRange& range, Body body) {
+  constexpr int64_t kMaskedFloats = 2048;
+  const int64_t some = std::max<int64_t>(1, kMaskedFloats / range.channels);
+  RowRange piece = range;
+  for (int64_t done = 0; done < range.count; done += some) {
+    piece.pixel = range.pixel + done;
+    piece.count = std::min(some, range.count - done);
+    body(piece);
+  }
+}
+
 template <class Load>
 StoreCounts masked(const RowTiles& tiles, const DropoutMask& mask, Load load, const Sink& out,
                    std::byte* scratch, base::ThreadPool& pool) {
   CountSum counts;
   pool.run(tiles.tiles(), [&](size_t tile, size_t worker) {
-    const RowRange range = tiles.range(tile);
-    const ResultRows result(
-        out, range, reinterpret_cast<float*>(scratch + worker * dropout_worker_bytes(tiles)));
-    // Some rows at a time, so that they are still in L1 when they are masked.
-    const int64_t some = std::max<int64_t>(1, kMaskedFloats / range.channels);
-    for (RowRange part = range; part.pixel < range.pixel + range.count; part.pixel += some) {
-      part.count = std::min(some, range.pixel + range.count - part.pixel);
-      float* rows = result.rows() + (part.pixel - range.pixel) * result.stride();
-      load(part, rows, result.stride());
-      apply(mask, part, rows, result.stride());
-    }
-    counts.add(result.finish());
+    auto* room = reinterpret_cast<float*>(scratch + worker * dropout_worker_bytes(tiles));
+    StoreCounts lost;
+    for_pieces(tiles.range(tile), [&](const RowRange& piece) {
+      const ResultRows result(out, piece, room);
+      load(piece, result.rows(), result.stride());
+      apply(mask, piece, result.rows(), result.stride());
+      lost += result.finish();
+    });
+    counts.add(lost);
   });
   return counts.total();
 }
