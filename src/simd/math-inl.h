@@ -1,6 +1,6 @@
 // Room: simd. In: vectors of fp32 lanes. Out: exp, sigmoid, silu or its derivative of each. One
-// algorithm on all targets (kOfHalf's exp: but AVX-512); where the target has no FMA, MulAdd rounds
-// twice, and last bits differ.
+// algorithm on all targets (but for exp within the last three on AVX-512); where the target has no
+// FMA, MulAdd rounds twice, and last bits differ.
 //
 //                       Accuracy::kFull                            Accuracy::kOfHalf
 //   exp(x)              1.5 ulp, subnormal results included; inf above 88.72, 0 below -103.98
@@ -103,7 +103,7 @@ struct Logistic {
 // 2^f on [0, 1] is off by 2^-18.5, and so is the power by the rounding of t below 128, by that of
 // log2 e less than half as much; beyond, the ends are met.
 template <class DF, int kN>
-HWY_INLINE Vectors<DF, kN> exp_of_negative(DF df, const Vectors<DF, kN>& x) {
+HWY_INLINE Vectors<DF, kN> half_exp_of_negative(DF df, const Vectors<DF, kN>& x) {
   constexpr float kCoefficients[] = {0x1.a9f15ep-5f, 0x1.ee7dfap-3f, 0x1.62d13ap-1f,
                                      0x1.00002cp+0f};
   Vectors<DF, kN> t, f, power;
@@ -115,6 +115,39 @@ HWY_INLINE Vectors<DF, kN> exp_of_negative(DF df, const Vectors<DF, kN>& x) {
   for (int i = 0; i < kN; ++i) power[i] = scale_by(power[i], t[i]);
   return power;
 }
+
+// -x = n ln 2 + r with n in sixteenths: exp(-x) = 2^(n - floor(n)) e^r 2^floor(n), the first from a
+// table in a register. |r| <= ln 2 / 32, where 1 + r + r^2 / 2 + r^3 / 6 is off by 2^-26.7. With
+// the rounding of the table and of the last product: 1.2 ulp. ln 2 in two parts as above.
+// REQUIRES: |x| < 2^14.
+template <class DF, int kN>
+HWY_INLINE Vectors<DF, kN> full_exp_of_negative(DF df, const Vectors<DF, kN>& x) {
+  const auto magic = hn::Set(df, 0x1.8p19f);  // x + this has an ulp of a sixteenth
+  const auto third = hn::Set(df, 0x1.555556p-3f), second = hn::Set(df, 0.5f);
+  Vectors<DF, kN> power, n, r, grown;
+  for (int i = 0; i < kN; ++i) power[i] = hn::MulAdd(x[i], hn::Set(df, -0x1.715476p+0f), magic);
+  for (int i = 0; i < kN; ++i) n[i] = hn::Sub(power[i], magic);
+  for (int i = 0; i < kN; ++i) power[i] = power_of_sixteenths(power[i]);
+  for (int i = 0; i < kN; ++i) r[i] = hn::NegMulSub(n[i], hn::Set(df, 0x1.63p-1f), x[i]);
+  for (int i = 0; i < kN; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(df, -0x1.bd0106p-13f), r[i]);
+  for (int i = 0; i < kN; ++i) grown[i] = hn::MulAdd(r[i], third, second);
+  for (int i = 0; i < kN; ++i) grown[i] = hn::MulAdd(r[i], grown[i], hn::Set(df, 1.0f));
+  for (int i = 0; i < kN; ++i) grown[i] = hn::Mul(r[i], grown[i]);
+  for (int i = 0; i < kN; ++i) power[i] = hn::MulAdd(grown[i], power[i], power[i]);
+  for (int i = 0; i < kN; ++i) power[i] = scale_by(power[i], n[i]);
+  return power;
+}
+#else
+template <class DF, int kN>
+HWY_INLINE Vectors<DF, kN> full_exp_of_negative(DF df, const Vectors<DF, kN>& x) {
+  const hn::RebindToSigned<DF> di;
+  Vectors<DF, kN> negative;
+  for (int i = 0; i < kN; ++i) negative[i] = hn::Neg(x[i]);
+  ReducedExp<DF, kN> e = reduce_exp(df, negative);
+  for (int i = 0; i < kN; ++i)
+    e.power[i] = hn::Mul(e.power[i], exponent_from(df, hn::BitCast(di, e.shifted[i])));
+  return e.power;
+}
 #endif
 
 template <Accuracy kAccuracy, class DF, int kN>
@@ -125,16 +158,11 @@ HWY_INLINE Logistic<DF, kN> logistic(DF df, const Vectors<DF, kN>& x) {
   for (int i = 0; i < kN; ++i) l.bounded[i] = hn::Max(hn::Set(df, -89.0f), l.bounded[i]);
 #if HWY_TARGET <= HWY_AVX3
   if constexpr (kAccuracy == Accuracy::kOfHalf) {
-    l.power = exp_of_negative(df, x);
+    l.power = half_exp_of_negative(df, x);
     return l;
   }
 #endif
-  const hn::RebindToSigned<DF> di;
-  Vectors<DF, kN> negative;
-  for (int i = 0; i < kN; ++i) negative[i] = hn::Neg(l.bounded[i]);
-  const ReducedExp<DF, kN> e = reduce_exp(df, negative);
-  for (int i = 0; i < kN; ++i)
-    l.power[i] = hn::Mul(e.power[i], exponent_from(df, hn::BitCast(di, e.shifted[i])));
+  l.power = full_exp_of_negative(df, l.bounded);
   return l;
 }
 

@@ -1,5 +1,5 @@
-// Room: simd. x 2^n and the fraction of x, as single instructions: AVX-512 only, for vectors of any
-// length, which Highway 1.0 does not offer.
+// Room: simd. x 2^n, the fraction of x and sixteenth powers of two, as single instructions: AVX-512
+// only, for vectors of any length, which Highway 1.0 does not offer.
 #include <cstddef>
 
 #include "hwy/highway.h"
@@ -41,6 +41,25 @@ HWY_INLINE hn::Vec256<float> fraction(hn::Vec256<float> x) {
 template <size_t kLanes>
 HWY_INLINE hn::Vec128<float, kLanes> fraction(hn::Vec128<float, kLanes> x) {
   return hn::Vec128<float, kLanes>{_mm_reduce_ps(x.raw, kToFloor)};
+}
+
+// 2^(i / 16) for the i in the low four bits of each lane.
+alignas(64) inline constexpr float kSixteenths[16] = {
+    0x1p+0f,        0x1.0b5586p+0f, 0x1.172b84p+0f, 0x1.2387a6p+0f, 0x1.306fep+0f,  0x1.3dea64p+0f,
+    0x1.4bfdaep+0f, 0x1.5ab07ep+0f, 0x1.6a09e6p+0f, 0x1.7a1148p+0f, 0x1.8ace54p+0f, 0x1.9c4918p+0f,
+    0x1.ae89fap+0f, 0x1.c199bep+0f, 0x1.d5818ep+0f, 0x1.ea4afap+0f};
+HWY_INLINE hn::Vec512<float> power_of_sixteenths(hn::Vec512<float> i) {
+  return hn::Vec512<float>{
+      _mm512_permutexvar_ps(_mm512_castps_si512(i.raw), _mm512_load_ps(kSixteenths))};
+}
+HWY_INLINE hn::Vec256<float> power_of_sixteenths(hn::Vec256<float> i) {
+  return hn::Vec256<float>{_mm256_permutex2var_ps(
+      _mm256_load_ps(kSixteenths), _mm256_castps_si256(i.raw), _mm256_load_ps(kSixteenths + 8))};
+}
+template <size_t kLanes>
+HWY_INLINE hn::Vec128<float, kLanes> power_of_sixteenths(hn::Vec128<float, kLanes> i) {
+  const hn::Vec256<float> wide{_mm256_castps128_ps256(i.raw)};
+  return hn::Vec128<float, kLanes>{_mm256_castps256_ps128(power_of_sixteenths(wide).raw)};
 }
 
 }  // namespace tri::simd::HWY_NAMESPACE
