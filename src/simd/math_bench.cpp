@@ -1,4 +1,5 @@
 // Elements per second of the vector functions on one core, in cache, beside the C library's expf.
+// TRIACCEL_SIMD=AVX2: as machines without AVX-512 run them.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "simd/math_arrays-inl.h"
+#include "simd/target.h"
 
 #if HWY_ONCE
 namespace tri::simd {
@@ -41,6 +43,8 @@ void math_bench(benchmark::State& state, Fn fn) {
   }
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(kElements));
 }
+
+const bool target_chosen = force_target_from_environment().has_value();  // before it is dispatched to
 
 BENCHMARK_CAPTURE(math_bench, expf_of_the_c_library, expf_array);
 BENCHMARK_CAPTURE(math_bench, exp, HWY_DYNAMIC_DISPATCH(exp_array));

@@ -1,5 +1,5 @@
-// Room: simd. x 2^n, the fraction of x and sixteenth powers of two, as single instructions: AVX-512
-// only, for vectors of any length, which Highway 1.0 does not offer.
+// Room: simd. x 2^n, the fraction of x and fractional powers of two, as single instructions of
+// AVX-512, the last of AVX2 too, for vectors of any length; Highway 1.0 does not offer them.
 #include <cstddef>
 
 #include "hwy/highway.h"
@@ -60,6 +60,27 @@ template <size_t kLanes>
 HWY_INLINE hn::Vec128<float, kLanes> power_of_sixteenths(hn::Vec128<float, kLanes> i) {
   const hn::Vec256<float> wide{_mm256_castps128_ps256(i.raw)};
   return hn::Vec128<float, kLanes>{_mm256_castps256_ps128(power_of_sixteenths(wide).raw)};
+}
+
+}  // namespace tri::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#elif HWY_TARGET == HWY_AVX2
+HWY_BEFORE_NAMESPACE();
+namespace tri::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// 2^(i / 8) for the i in the low three bits of each lane.
+alignas(32) inline constexpr float kEighths[8] = {0x1p+0f,        0x1.172b84p+0f, 0x1.306fep+0f,
+                                                  0x1.4bfdaep+0f, 0x1.6a09e6p+0f, 0x1.8ace54p+0f,
+                                                  0x1.ae89fap+0f, 0x1.d5818ep+0f};
+HWY_INLINE hn::Vec256<float> power_of_eighths(hn::Vec256<float> i) {
+  return hn::Vec256<float>{
+      _mm256_permutevar8x32_ps(_mm256_load_ps(kEighths), _mm256_castps_si256(i.raw))};
+}
+template <size_t kLanes>
+HWY_INLINE hn::Vec128<float, kLanes> power_of_eighths(hn::Vec128<float, kLanes> i) {
+  const hn::Vec256<float> wide{_mm256_castps128_ps256(i.raw)};
+  return hn::Vec128<float, kLanes>{_mm256_castps256_ps128(power_of_eighths(wide).raw)};
 }
 
 }  // namespace tri::simd::HWY_NAMESPACE

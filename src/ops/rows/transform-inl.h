@@ -157,13 +157,13 @@ HWY_INLINE void normalise(D d, const TransformParams& p, int64_t c, Vectors<D, k
 // Calls body.operator()<kFormat, A>().
 template <Format kFormat, class Body>
 HWY_INLINE void for_activation(const TransformParams& p, Body body) {
-#if HWY_TARGET <= HWY_AVX3  // elsewhere there is next to nothing to gain
-  constexpr auto kOfHalf = sm::Accuracy::kOfHalf;
-  if (p.of_half && p.activation == Activation::kSilu)
-    return body.template operator()<kFormat, Act<Activation::kSilu, kOfHalf>>();
-  if (p.of_half && p.activation == Activation::kSigmoid)
-    return body.template operator()<kFormat, Act<Activation::kSigmoid, kOfHalf>>();
-#endif
+  if constexpr (sm::kHalfIsFaster) {
+    constexpr auto kOfHalf = sm::Accuracy::kOfHalf;
+    if (p.of_half && p.activation == Activation::kSilu)
+      return body.template operator()<kFormat, Act<Activation::kSilu, kOfHalf>>();
+    if (p.of_half && p.activation == Activation::kSigmoid)
+      return body.template operator()<kFormat, Act<Activation::kSigmoid, kOfHalf>>();
+  }
   switch (p.activation) {
     case Activation::kNone:
       return body.template operator()<kFormat, Act<Activation::kNone>>();
