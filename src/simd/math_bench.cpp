@@ -44,7 +44,8 @@ void math_bench(benchmark::State& state, Fn fn) {
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(kElements));
 }
 
-const bool target_chosen = force_target_from_environment().has_value();  // before it is dispatched to
+const bool target_chosen =
+    force_target_from_environment().has_value();  // before it is dispatched to
 
 BENCHMARK_CAPTURE(math_bench, expf_of_the_c_library, expf_array);
 BENCHMARK_CAPTURE(math_bench, exp, HWY_DYNAMIC_DISPATCH(exp_array));
