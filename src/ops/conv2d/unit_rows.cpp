@@ -1,6 +1,7 @@
 #include "ops/conv2d/unit_rows.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tri::ops {
 namespace {
@@ -23,6 +24,23 @@ const float* in_place(const Stored& stored, Products products) {
   const Format wanted = pairs ? Format::kBf16 : Format::kF32;
   if (pairs && stored.row_stride % 2 != 0) return nullptr;
   return stored.format == wanted ? static_cast<const float*>(stored.data) : nullptr;
+}
+
+// Images have rows of three numbers, too short to be narrowed one by one: many are at once, and
+// moved apart as words of four numbers, the last of which is the next row's first.
+constexpr int64_t kColours = 3;
+void pair_colours(const float* rows, int64_t count, uint16_t* numbers) {
+  constexpr int64_t kRows = 512;
+  uint16_t narrowed[kColours * kRows + 1];
+  narrowed[kColours * kRows] = 0;
+  for (int64_t done = 0; done < count; done += kRows) {
+    const int64_t some = std::min(kRows, count - done);
+    narrow(rows + done * kColours, some * kColours, narrowed);
+    for (int64_t i = 0; i < some; ++i, numbers += kColours + 1) {
+      std::memcpy(numbers, narrowed + i * kColours, (kColours + 1) * sizeof(uint16_t));
+      numbers[kColours] = 0;  // the partner of the last one
+    }
+  }
 }
 
 template <class From>
@@ -53,6 +71,7 @@ void load_any(const From& source, const RowRange& range, Products products, floa
 void pair_channels(const float* rows, int64_t count, int64_t channels, float* dst) noexcept {
   auto* numbers = reinterpret_cast<uint16_t*>(dst);
   if (channels % 2 == 0) return narrow(rows, count * channels, numbers);
+  if (channels == kColours) return pair_colours(rows, count, numbers);
   for (int64_t i = 0; i < count; ++i, numbers += channels + 1) {
     narrow(rows + i * channels, channels, numbers);
     numbers[channels] = 0;  // the partner of the last one
