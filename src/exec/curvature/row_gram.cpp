@@ -60,7 +60,7 @@ void RowGram::add(const float* matrix, int64_t stride, int64_t columns, float* s
                              kPanel);
       const ops::Segment segment{0, 0, static_cast<int32_t>(some)};
       const ops::RowClass rows_below{static_cast<int32_t>(first), static_cast<int32_t>(rows), 0, 1};
-      ops::panel_tile({matrix + begin, panel, nullptr, out, refs, &segment, &rows_below, 1});
+      ops::panel_tile({matrix + begin, panel, nullptr, out, refs, &segment, &rows_below, 1}, 1, 0);
       ops::add_floats(out + first * kPanel, (rows - first) * kPanel, sum + first * kPanel);
     }
   });

@@ -127,14 +127,14 @@ void fma_peak(benchmark::State& state) {
   base::ThreadPool pool(threads());
   constexpr int32_t kLength = 4096;
   const auto rows = static_cast<size_t>(outer_rows());
-  std::vector<float> x(rows * 16, 0.5f), g(16 * kPanel, 0.5f);
-  const auto panels = static_cast<size_t>(outer_panels_at_once());
+  std::vector<float> x(rows * 16, 0.5f), g(16 * kPanel * 4, 0.5f);
+  const auto panels = static_cast<size_t>(most_outer_panels());
   std::vector<Run> runs(kLength / 16, Run{0, 0, 16});
   for (auto _ : state) {
     pool.run(pool.threads(), [&](size_t, size_t) {
       std::vector<float> sums(panels * rows * kPanel);
       for (int i = 0; i < 16; ++i)
-        outer_tile({x.data(), outer_rows(), 0, outer_panels_at_once()}, {g.data(), kPanel, 0, 1},
+        outer_tile({x.data(), outer_rows(), 0, 1}, {g.data(), kPanel, 0, most_outer_panels()},
                    runs.data(), runs.size(), sums.data(), static_cast<int64_t>(rows * kPanel));
       benchmark::DoNotOptimize(sums.data());
     });

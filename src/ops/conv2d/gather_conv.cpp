@@ -19,13 +19,13 @@ struct Workspace {
     source = scratch.take(plan.shared_source ? 0
                                              : plan.tile_samples * plan.tile_src_rows * plan.src.w *
                                                    plan.src_units);
-    panel = scratch.take(plan.panels_at_once() * plan.panel_units());
+    panels = scratch.take(plan.worker_panels() * plan.panel_units());
     results = scratch.take(positions * plan.tile_panels * kPanel);
     rows = reinterpret_cast<RowRef*>(scratch.take(positions * 2));
     classes = reinterpret_cast<RowClass*>(scratch.rest());
   }
   float* source;
-  float* panel;
+  float* panels;
   float* results;
   RowRef* rows;
   RowClass* classes;
@@ -33,7 +33,7 @@ struct Workspace {
 
 // One tile in numbers: half-open ranges of samples, rows of dst and panels of one group.
 struct Tile {
-  Tile(const GatherPlan& p, size_t index) {
+  Tile(const GatherPlan& p, int64_t first_panel, int64_t last_panel, size_t index) {
     auto rest = static_cast<int64_t>(index);
     const auto cut = [&rest](int64_t whole, int64_t part, int64_t& begin, int64_t& end) {
       const int64_t pieces = (whole + part - 1) / part;
@@ -41,7 +41,9 @@ struct Tile {
       end = std::min(whole, begin + part);
       rest /= pieces;
     };
-    cut(p.panels, p.tile_panels, panel_begin, panel_end);
+    cut(last_panel - first_panel, p.tile_panels, panel_begin, panel_end);
+    panel_begin += first_panel;
+    panel_end += first_panel;
     cut(p.dst.h, p.tile_rows, y_begin, y_end);
     cut(p.samples, p.tile_samples, n_begin, n_end);
     group = rest;
@@ -66,6 +68,12 @@ struct Placement {
   const float* base;
   int64_t sample_stride;  // units
   int64_t row_stride;     // units from one pixel to the next
+};
+
+// Panels of weights that follow each other, `stride` units apart.
+struct PanelGroup {
+  const float* first;
+  int64_t stride;
 };
 
 // Lists the rows of the tile class by class. Returns the number of classes written.
@@ -97,35 +105,38 @@ size_t list_rows(const GatherPlan& p, const Tile& t, const Placement& src, const
   return count;
 }
 
-// `load(range, dst)` fills rows of the source; `panel(group, index, scratch)` gives weights.
+// One call's view of a plan: what all its tiles need. `load(range, dst)` fills rows of the source;
+// `panel(group, index, scratch)` gives weights: in scratch, or where they lie.
 template <class Load, class Panel>
-StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_stride, Load load,
-                   Panel panel, const float* bias, const Sink& sink, std::byte* scratch,
-                   base::ThreadPool& pool) {
-  const bool rounded = takes_rounded(p.products, sink);
-  const bool sink_direct = rounded || (sink.direct() && p.dst_group % kPanel == 0);
-  const int64_t row_units = units(p.products, p.src.c);  // of all groups
-  const bool src_direct =
-      direct_src != nullptr && p.geometry.groups == 1 && direct_stride == p.src.c;
-  const bool shared = p.shared_source && !src_direct;
-  auto* shared_rows = reinterpret_cast<float*>(scratch);
-  std::byte* workers = scratch + p.shared_bytes();
-  if (shared)
-    pool.run(static_cast<size_t>(p.samples), [&](size_t n, size_t) {
-      const auto sample = static_cast<int64_t>(n);
-      load(RowRange{sample, 0, p.src.pixels(), 0, p.src.c},
-           shared_rows + sample * p.src.pixels() * row_units);
-    });
-  CountSum counted;
-  pool.run(p.tiles(), [&](size_t index, size_t worker) {
-    const Tile t(p, index);
-    const Workspace work(p, workers + worker * p.worker_bytes());
-    const int64_t src_pixels = (t.src_end - t.src_begin) * p.src.w;
+struct Call {
+  const GatherPlan& p;
+  const float* direct_src;  // of all samples, where rows are multiplied where they lie, or null
+  const Load& load;
+  const Panel& panel;
+  const float* bias;
+  const Sink& sink;
+  const float* shared_rows;
+  const float* shared_panels;  // from `first_panel` on
+  int64_t first_panel;
+  bool rounded;      // results are what the tensor stores
+  bool sink_direct;  // results go there
 
+  // `count` panels that follow each other.
+  PanelGroup weights(int64_t group, int64_t first, int64_t count, float* scratch) const {
+    if (p.shared_panels > 0)
+      return {shared_panels + (first - first_panel) * p.panel_units(), p.panel_units()};
+    const float* const at = panel(group, first, scratch);
+    if (at != scratch) return {at, p.geometry.panel_floats()};
+    for (int64_t i = 1; i < count; ++i) panel(group, first + i, scratch + i * p.panel_units());
+    return {scratch, p.panel_units()};
+  }
+
+  StoreCounts run_tile(const Tile& t, const Workspace& work, size_t worker) const {
+    const int64_t src_pixels = (t.src_end - t.src_begin) * p.src.w;
+    const int64_t row_units = units(p.products, p.src.c);  // of all groups
     Placement src{work.source, src_pixels * p.src_units, p.src_units};
-    if (src_direct || shared) {
-      src = {(shared ? shared_rows : direct_src) +
-                 (t.n_begin * p.src.pixels() + t.src_begin * p.src.w) * row_units,
+    if (const float* whole = direct_src != nullptr ? direct_src : shared_rows; whole != nullptr) {
+      src = {whole + (t.n_begin * p.src.pixels() + t.src_begin * p.src.w) * row_units,
              p.src.pixels() * row_units, row_units};
     } else {
       for (int64_t n = t.n_begin; n < t.n_end; ++n)
@@ -147,30 +158,31 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
 
     const size_t class_count = list_rows(p, t, src, dst, work.rows, work.classes);
     StoreCounts counts;
-    for (int64_t q = t.panel_begin; q < t.panel_end; q += p.panels_at_once()) {
-      const int64_t panels = std::min(p.panels_at_once(), t.panel_end - q);
+    const PanelGroups groups{t.panel_end - t.panel_begin, p.at_once};
+    for (int64_t i = 0; i < groups.count(); ++i) {
+      const int64_t q = t.panel_begin + groups.begin(i);
+      const int64_t panels = groups.begin(i + 1) - groups.begin(i);
       const float* row_bias = bias == nullptr ? nullptr : bias + t.group * p.dst_group + q * kPanel;
-      std::array<float, 2 * kPanel> end_bias;  // whole panels are read, also where the group ends
+      std::array<float, kMostPanels * kPanel>
+          end_bias;  // whole panels are read, also where the group ends
       const int64_t left = p.dst_group - q * kPanel;
       if (bias != nullptr && left < panels * kPanel) {
         end_bias.fill(0);
         std::copy_n(row_bias, left, end_bias.data());
         row_bias = end_bias.data();
       }
-      const float* first = panel(t.group, q, work.panel);
-      if (panels == 2) panel(t.group, q + 1, work.panel + p.panel_units());
-      const PanelTile tile{src.base,     first,
-                           row_bias,     results + (q - t.panel_begin) * kPanel,
-                           work.rows,    p.segments.data(),
-                           work.classes, class_count};
+      const PanelGroup some = weights(t.group, q, panels, work.panels);
+      const PanelTile tile{
+          src.base,  some.first,        row_bias,     results + (q - t.panel_begin) * kPanel,
+          work.rows, p.segments.data(), work.classes, class_count};
       if (rounded)
         counts += pair_tile_rounded(
             tile, static_cast<uint16_t*>(sink.data) + first_result + (q - t.panel_begin) * kPanel,
-            std::min(panels * kPanel, left), static_cast<int>(panels), p.panel_units());
+            std::min(panels * kPanel, left), panels, some.stride);
       else if (p.products == Products::kBf16)
-        pair_tile(tile, static_cast<int>(panels), p.panel_units());
+        pair_tile(tile, panels, some.stride);
       else
-        panel_tile(tile);
+        panel_tile(tile, panels, some.stride);
     }
     const int64_t channels = std::min(width, p.dst_group - t.panel_begin * kPanel);
     // Whole maps lie one after the other and are stored in one call: a map may be a single pixel.
@@ -181,8 +193,52 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
         counts += store_rows(sink, range, results + (n - t.n_begin) * dst.sample_stride, width);
       sink.tell(range, worker);
     }
-    counted.add(counts);
-  });
+    return counts;
+  }
+};
+
+template <class Load, class Panel>
+StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_stride,
+                   const Load& load, const Panel& panel, const float* bias, const Sink& sink,
+                   std::byte* scratch, base::ThreadPool& pool) {
+  const bool src_direct =
+      direct_src != nullptr && p.geometry.groups == 1 && direct_stride == p.src.c;
+  const bool shared = p.shared_source && !src_direct;
+  auto* const shared_rows = reinterpret_cast<float*>(scratch);
+  auto* const panels = reinterpret_cast<float*>(scratch + padded_bytes(p.shared_source_floats()));
+  std::byte* const workers = scratch + p.shared_bytes();
+  if (shared)
+    pool.run(static_cast<size_t>(p.samples), [&](size_t n, size_t) {
+      const auto sample = static_cast<int64_t>(n);
+      load(RowRange{sample, 0, p.src.pixels(), 0, p.src.c},
+           shared_rows + sample * p.src.pixels() * units(p.products, p.src.c));
+    });
+  const bool rounded = takes_rounded(p.products, sink);
+  Call<Load, Panel> call{p,
+                         src_direct ? direct_src : nullptr,
+                         load,
+                         panel,
+                         bias,
+                         sink,
+                         shared ? shared_rows : nullptr,
+                         panels,
+                         0,
+                         rounded,
+                         rounded || (sink.direct() && p.dst_group % kPanel == 0)};
+  CountSum counted;
+  for (int64_t first = 0; first < p.panels; first += p.pass_panels()) {
+    const int64_t end = std::min(p.panels, first + p.pass_panels());
+    call.first_panel = first;
+    if (p.shared_panels > 0)
+      pool.run(static_cast<size_t>(end - first), [&](size_t i, size_t) {
+        const auto index = static_cast<int64_t>(i);
+        panel(0, first + index, panels + index * p.panel_units());
+      });
+    pool.run(p.tiles(end - first), [&](size_t index, size_t worker) {
+      counted.add(call.run_tile(Tile(p, first, end, index),
+                                Workspace(p, workers + worker * p.worker_bytes()), worker));
+    });
+  }
   return counted.total();
 }
 

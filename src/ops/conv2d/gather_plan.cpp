@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ceil_div.h"
+#include "ops/rows/scratch_floats.h"
 
 namespace tri::ops {
 namespace {
@@ -111,6 +112,13 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
   }
   segment_begin.push_back(static_cast<int32_t>(segments.size()));
 
+  constexpr int64_t kPanelBytes = 640 << 10;  // taken together
+  constexpr int64_t kSharedPanelBytes = 2 << 20;
+  const int64_t panel_bytes = panel_units() * int64_t{sizeof(float)};
+  at_once =
+      PanelGroups{panels, std::clamp<int64_t>(kPanelBytes / panel_bytes, 1, most_panels(products))}
+          .largest();
+
   // A tile's source and result rows should stay in L2 (512 KiB on the smallest core we care for)
   // beside one panel; at least 16 tiles let two to four uneven cores share the work.
   constexpr int64_t kTileFloats = 192 * 1024 / 4;
@@ -140,38 +148,46 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
     if (g.groups == 1 && tile_rows == dst.h &&
         n * src.pixels() * units(products, src.c) <= kSharedFloats) {
       shared_source = true;
-      tile_panels = std::min(panels, panels_at_once());
+      tile_panels = at_once;
       const int64_t most =
           std::max<int64_t>(6, kTileFloats / (dst.pixels() * tile_panels * kPanel));
       const int64_t pieces = ceil_div(panels, tile_panels);
       tile_samples = ceil_div(n, std::max(ceil_div(n, most), ceil_div(kWantedTiles, pieces)));
     } else {
       tile_panels = ceil_div(panels, std::min(panels, ceil_div(kWantedTiles, cut())));
-      tile_panels = std::min(panels, ceil_div(tile_panels, panels_at_once()) * panels_at_once());
+      tile_panels = std::min(panels, ceil_div(tile_panels, at_once) * at_once);
     }
   }
   tile_src_rows = widest_span(ys, tile_rows, dst.h);
+  shared_panels = 0;
+  if (!forward && g.groups == 1 && cut() > 1) {
+    const int64_t groups = std::max<int64_t>(1, kSharedPanelBytes / panel_bytes / at_once);
+    shared_panels = std::min(panels, groups * at_once);
+    tile_panels = std::min(tile_panels, shared_panels);
+  }
 }
 
-size_t GatherPlan::tiles() const {
+size_t GatherPlan::tiles(int64_t of_panels) const {
   return static_cast<size_t>(ceil_div(samples, tile_samples) * ceil_div(dst.h, tile_rows) *
-                             geometry.groups * ceil_div(panels, tile_panels));
+                             geometry.groups * ceil_div(of_panels, tile_panels));
+}
+
+int64_t GatherPlan::shared_source_floats() const {
+  return shared_source ? samples * src.pixels() * units(products, src.c) : 0;
 }
 
 size_t GatherPlan::shared_bytes() const {
-  const int64_t all = samples * src.pixels() * units(products, src.c);
-  return shared_source ? static_cast<size_t>(ceil_div(all, 16)) * 64 : 0;
+  return padded_bytes(shared_source_floats()) + padded_bytes(shared_panels * panel_units());
 }
 
 size_t GatherPlan::worker_bytes() const {
   const int64_t positions = tile_samples * tile_rows * dst.w;
   const int64_t source = shared_source ? 0 : tile_samples * tile_src_rows * src.w * src_units;
-  const int64_t panel = panels_at_once() * panel_units();
+  const int64_t panel = worker_panels() * panel_units();
   const int64_t results = positions * tile_panels * kPanel;
-  const auto padded = [](int64_t floats) { return static_cast<size_t>(ceil_div(floats, 16) * 64); };
   const auto classes = static_cast<int64_t>(ys.size() * xs.size());
-  return padded(source) + padded(panel) + padded(results) + padded(positions * 2) +
-         padded(classes * 4);
+  return padded_bytes(source) + padded_bytes(panel) + padded_bytes(results) +
+         padded_bytes(positions * 2) + padded_bytes(classes * 4);
 }
 
 }  // namespace tri::ops

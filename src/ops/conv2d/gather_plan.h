@@ -3,6 +3,7 @@
 // a sum over the taps that touch a real row of the source. A GatherPlan settles, once per shape and
 // number of samples, which taps those are and how the job is cut into tiles; the cut depends on the
 // shape alone, never on the threads. Holds small tables, knows no data.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -47,15 +48,21 @@ struct GatherPlan {
   std::vector<int32_t> segment_begin;
   std::vector<bool> tap_used;  // in the order of the panel
 
-  // Two panels of pairs take the room of one in fp32, and share what is read of the source.
-  int64_t panels_at_once() const { return products == Products::kBf16 ? 2 : 1; }
+  // Panels that share what is read of the source: all of them stay in L2.
+  int64_t at_once;
+  // So many panels are made ready at a time, by all threads; 0: each tile makes its own. Weights
+  // are turned round on the way back, which costs as much as a few dozen rows.
+  int64_t shared_panels;
 
   int64_t panel_units() const { return geometry.taps() * src_units * kPanel; }
+  int64_t pass_panels() const { return shared_panels == 0 ? panels : shared_panels; }
+  int64_t worker_panels() const { return shared_panels == 0 ? std::min(at_once, tile_panels) : 0; }
 
-  size_t tiles() const;
-  // Scratch of one worker in bytes: source rows, one panel, results, row list.
+  size_t tiles(int64_t of_panels) const;
+  // Scratch of one worker in bytes: source rows, panels, results, row list.
   size_t worker_bytes() const;
-  size_t shared_bytes() const;  // the shared source
+  int64_t shared_source_floats() const;
+  size_t shared_bytes() const;  // source, panels
   size_t scratch_bytes(size_t threads) const { return shared_bytes() + threads * worker_bytes(); }
 };
 

@@ -15,9 +15,6 @@
 namespace tri::ops {
 namespace {
 
-// A line of each of so many rows of x and of g leaves half of L1 to others.
-constexpr int64_t kRowsAtOnce = 128;
-
 constexpr double kTwoRoundings = (1 + 0x1p-8) * (1 + 0x1p-8);  // of operands, to bf16
 
 struct Workspace {
@@ -242,17 +239,17 @@ void deliver(const OuterPlan& p, const OuterJob& job, size_t index, const float*
   consumer.consume(index, job.begin, whole, delivery);
 }
 
-// Jobs of neighbouring out panels and the same in panels, outs_at_once() of them but at the end.
+// Jobs of neighbouring out panels and the same in panels.
 struct JobGroup {
   JobGroup(const OuterPlan& p, size_t index) {
     stride = p.jobs() / static_cast<size_t>(p.out_panels);
-    const int64_t out = static_cast<int64_t>(index / stride) * p.outs_at_once();
+    const auto group = static_cast<int64_t>(index / stride);
+    const int64_t out = p.outs().begin(group);
     first = static_cast<size_t>(out) * stride + index % stride;
-    count = static_cast<size_t>(std::min(p.outs_at_once(), p.out_panels - out));
+    count = static_cast<size_t>(p.outs().begin(group + 1) - out);
   }
   static size_t all(const OuterPlan& p) {
-    const int64_t groups = (p.out_panels + p.outs_at_once() - 1) / p.outs_at_once();
-    return p.jobs() / static_cast<size_t>(p.out_panels) * static_cast<size_t>(groups);
+    return p.jobs() / static_cast<size_t>(p.out_panels) * static_cast<size_t>(p.outs().count());
   }
   size_t job(size_t i) const { return first + i * stride; }
 

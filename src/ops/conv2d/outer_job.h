@@ -14,9 +14,7 @@ namespace tri::ops {
 
 // How many in panels a job should take for about `wanted` jobs.
 inline int64_t panels_of_job(int64_t in_panels, int64_t out_panels, int64_t wanted) {
-  const int64_t at_once = outer_panels_at_once();
-  const int64_t panels = in_panels * out_panels / wanted / at_once * at_once;
-  return std::clamp(panels, std::min(at_once, in_panels), in_panels);
+  return std::clamp<int64_t>(in_panels * out_panels / wanted, 1, in_panels);
 }
 
 // Part of dW that one job owns: an out panel and some in panels, all taps.

@@ -21,11 +21,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "ops/conv2d/conv_geometry.h"
 #include "ops/conv2d/pair_kernel.h"
 #include "ops/rows/rows.h"
 
 namespace tri::ops {
+
+// Floats from one row of such an operand to the next; what fits two lines is all in L1.
+inline int64_t row_step(int64_t floats) {
+  const int64_t lines = base::ceil_div(floats, 16);
+  return 16 * (lines > 2 ? lines | 1 : lines);
+}
+// A line of each of so many rows of x and of g leaves half of L1 to others.
+inline constexpr int64_t kRowsAtOnce = 128;
 
 struct OuterUnit {
   int64_t sample, samples;    // of the batch
@@ -62,10 +71,11 @@ struct OuterPlan {
     return products == Products::kBf16 ? (unit.samples + 1) / 2 : unit.samples;
   }
 
-  // Jobs of neighbouring out panels that a thread works on together: see pair_outer_tile().
-  int64_t outs_at_once() const {
-    return products == Products::kBf16 ? std::min<int64_t>(2, out_panels) : 1;
+  // Jobs of neighbouring out panels that a thread works on together.
+  PanelGroups outs() const {
+    return {out_panels, products == Products::kBf16 ? 2 : most_outer_panels()};
   }
+  int64_t outs_at_once() const { return outs().largest(); }
   int64_t job_sums() const { return taps * job_panels * outer_rows() * kPanel; }  // the most of one
 
   size_t chunks() const { return (units.size() + chunk_units - 1) / chunk_units; }
@@ -99,13 +109,6 @@ struct OuterPlan {
   // [sample][row][column][output channels] of the gradient, in pairs of channels.
   const float* packed_rows(const float* chunk, size_t index) const {
     return packed_gradient(chunk, index) + gradient_floats();
-  }
-
- private:
-  // An odd number of lines; what fits two of them is all in L1.
-  static int64_t row_step(int64_t floats) {
-    const int64_t lines = (floats + 15) / 16;
-    return 16 * (lines > 2 ? lines | 1 : lines);
   }
 };
 

@@ -24,6 +24,11 @@ constexpr int64_t units(Products products, int64_t numbers) {
   return products == Products::kBf16 ? (numbers + 1) / 2 : numbers;
 }
 
+// The most panels that the register kernel of these products takes.
+inline int64_t most_panels(Products products) {
+  return products == Products::kBf16 ? 2 : most_panels();
+}
+
 // Whether results of pairs are what the tensor stores, so that pair_tile_rounded() can put them
 // there.
 inline bool takes_rounded(Products products, const Sink& sink) {
@@ -35,15 +40,14 @@ inline bool takes_rounded(Products products, const Sink& sink) {
 // too, and the active target multiplies it.
 Products products_for(numeric::Format working);
 
-// panel_tile() of `panels`, one or two, that lie panel_units apart; results and biases of the
-// second follow those of the first.
-void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept;
+// panel_tile() of one or two panels.
+void pair_tile(const PanelTile& tile, int64_t panels, int64_t panel_units) noexcept;
 
 // The same with results in bf16, where they belong: row `r` at out[rows[r].out], tile.out is not
 // used. `channels`: of these panels, the last of which may be filled in part. Bits and counts are
 // those of store_rows().
-StoreCounts pair_tile_rounded(const PanelTile& tile, uint16_t* out, int64_t channels, int panels,
-                              int64_t panel_units) noexcept;
+StoreCounts pair_tile_rounded(const PanelTile& tile, uint16_t* out, int64_t channels,
+                              int64_t panels, int64_t panel_units) noexcept;
 
 // outer_tile() of pairs of positions. Fetches a number of x once for two panels of g: products that
 // read it from memory each time would wait for it (1.3 times as long, Zen 4).

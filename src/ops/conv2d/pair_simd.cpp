@@ -125,7 +125,7 @@ void pair_panels(const PanelTile& t, const Results results, int64_t panel_units)
 }
 
 template <class Results>
-void pair_results(const PanelTile& t, const Results results, int panels, int64_t panel_units) {
+void pair_results(const PanelTile& t, const Results results, int64_t panels, int64_t panel_units) {
   if (panels == 2)
     pair_panels<2>(t, results, panel_units);
   else
@@ -186,12 +186,12 @@ void pack_width(const float* first, const float* second, int64_t rows, int64_t s
 
 }  // namespace
 
-void pair_tile(const PanelTile& tile, int panels, int64_t panel_units) noexcept {
+void pair_tile(const PanelTile& tile, int64_t panels, int64_t panel_units) noexcept {
   pair_results(tile, WideResults{tile.out}, panels, panel_units);
 }
 
-StoreCounts pair_tile_rounded(const PanelTile& tile, uint16_t* out, int64_t channels, int panels,
-                              int64_t panel_units) noexcept {
+StoreCounts pair_tile_rounded(const PanelTile& tile, uint16_t* out, int64_t channels,
+                              int64_t panels, int64_t panel_units) noexcept {
   StoreCounts lost;
   const auto there = static_cast<__mmask32>((uint64_t{1} << channels) - 1);
   pair_results(tile, NarrowResults{out, channels, there, &lost}, panels, panel_units);
@@ -292,8 +292,8 @@ HWY_POP_ATTRIBUTES
 #include "base/check.h"
 
 namespace tri::ops {
-void pair_tile(const PanelTile&, int, int64_t) noexcept { TRI_CHECK(false); }
-StoreCounts pair_tile_rounded(const PanelTile&, uint16_t*, int64_t, int, int64_t) noexcept {
+void pair_tile(const PanelTile&, int64_t, int64_t) noexcept { TRI_CHECK(false); }
+StoreCounts pair_tile_rounded(const PanelTile&, uint16_t*, int64_t, int64_t, int64_t) noexcept {
   TRI_CHECK(false);
   return {};
 }

@@ -5,9 +5,16 @@
 //
 // A panel is 16 output channels: weights lie as [row of the panel][16], so that one broadcast input
 // value meets 16 weights in two AVX2 registers. Six rows x 16 channels fill 12 of 16 registers.
+//
+// Note [Panels together]. On AVX-512 a panel is one register. An instruction there multiplies as
+// fast as L1 hands over operands, so a broadcast number should meet several panels: a tile of 8
+// rows x 1 panel runs at half of the peak (Intel, two multiplications a cycle; 0.8 while the core
+// is not shared), 8 x 3 and 6 x 4 at 0.75 (0.97). Weights stream from L2 and are asked for early.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/ceil_div.h"
 #include "numeric/format.h"
 
 namespace tri::ops {
@@ -45,8 +52,22 @@ struct PanelTile {
   size_t class_count;
 };
 
-// out[row][0..15] = bias + sum over the row's segments, in their order, one chain per result.
-void panel_tile(const PanelTile& tile) noexcept;
+// Neighbouring panels in groups of at most `most`, as even as can be: 10 as 3, 3, 4.
+struct PanelGroups {
+  int64_t panels, most;
+
+  int64_t count() const { return base::ceil_div(panels, most); }
+  int64_t begin(int64_t group) const { return group * panels / count(); }
+  int64_t largest() const { return base::ceil_div(panels, std::max<int64_t>(1, count())); }
+};
+
+// The most panels that panel_tile() takes: 4 on AVX-512, 1 elsewhere.
+inline constexpr int kMostPanels = 4;
+int64_t most_panels() noexcept;
+// For each of `panels` panels that lie `panel_stride` floats apart, whose biases and results follow
+// each other: out[row][0..15] = bias + sum over the row's segments, in their order, one chain per
+// result.
+void panel_tile(const PanelTile& tile, int64_t panels, int64_t panel_stride) noexcept;
 
 // `length` consecutive positions of both operands; offsets in positions.
 struct Run {
@@ -58,8 +79,8 @@ struct Run {
 // How many input channels one tile of the outer product holds: 6 on AVX2.
 int64_t outer_rows() noexcept;
 inline constexpr int kAvx512OuterRows = 8;
-// Work is best handed out in so many panels of x, which then share what is read of g.
-int64_t outer_panels_at_once() noexcept;
+// Work is best handed out in so many panels of g, which then share what is read of x: 3 on AVX-512.
+int64_t most_outer_panels() noexcept;
 // Floats between neighbouring panels or frequencies in scratch, whose sizes are powers of two more
 // often than not: without them one position of all would lie in the same set of L1.
 inline constexpr int64_t kSkew = 16;

@@ -3,6 +3,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/conv2d/panel_simd.cpp"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"         // after foreach_target.h
 #include "ops/window/channels-inl.h"
@@ -23,20 +24,29 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(kD));
 constexpr int kVectors = kPanel / kLanes;
 // Accumulators are rows x vectors; one weight register per vector and one broadcast stay free.
 // Two FMA pipes of latency 4 want at least 8 chains in flight.
-// Rows that are read where they lie need an address each; of more than eight AVX-512 would keep
-// some in memory.
 constexpr int kRows = HWY_TARGET == HWY_AVX2 ? 6
                       : kLanes == 16         ? kAvx512OuterRows
                       : HWY_ARCH_X86         ? 2
                                              : 4;
-// Where registers are left for it, two panels of packed rows share what is read of the gradient.
-constexpr int kAtOnce = kLanes == 16 ? 2 : 1;
+// See Note [Panels together]. Rows that are read where they lie need an address each; of more than
+// eight AVX-512 would keep some in memory.
+constexpr int kTogether = kLanes == 16 ? kMostPanels : 1, kOuterTogether = kLanes == 16 ? 3 : 1;
+constexpr int rows_of(int panels) { return panels == kMostPanels ? 6 : kRows; }
+// So many rows of a panel ahead: the way from L2, and a bit.
+constexpr int kAhead = 16;
 
-template <int kCount>
-HWY_INLINE void panel_block(const PanelTile& t, const RowRef* HWY_RESTRICT rows, int32_t seg_begin,
-                            int32_t seg_end) {
-  V acc[kCount][kVectors];
-  for (int v = 0; v < kVectors; ++v) {
+template <int kPanels>
+HWY_INLINE void fetch_ahead(const float* from, int64_t stride) {
+  if constexpr (kLanes == 16)
+    for (int q = 0; q < kPanels; ++q) hwy::Prefetch(from + q * stride);
+}
+
+template <int kCount, int kPanels>
+HWY_INLINE void panel_block(const PanelTile& t, int64_t stride, const RowRef* HWY_RESTRICT rows,
+                            int32_t seg_begin, int32_t seg_end) {
+  constexpr int kAll = kPanels * kVectors;
+  V acc[kCount][kAll];
+  for (int v = 0; v < kAll; ++v) {
     const V start = t.bias == nullptr ? hn::Zero(kD) : hn::LoadU(kD, t.bias + v * kLanes);
     for (int r = 0; r < kCount; ++r) acc[r][v] = start;
   }
@@ -46,80 +56,113 @@ HWY_INLINE void panel_block(const PanelTile& t, const RowRef* HWY_RESTRICT rows,
     const float* x[kCount];
     for (int r = 0; r < kCount; ++r) x[r] = t.x + rows[r].x + seg.x;
     for (int32_t k = 0; k < seg.k; ++k) {
-      V weights[kVectors];
-      for (int v = 0; v < kVectors; ++v) weights[v] = hn::LoadU(kD, w + v * kLanes);
+      V weights[kAll];
+      for (int v = 0; v < kAll; ++v)
+        weights[v] = hn::LoadU(kD, w + v / kVectors * stride + v % kVectors * kLanes);
+      fetch_ahead<kPanels>(w + kAhead * kPanel, stride);
       w += kPanel;
       for (int r = 0; r < kCount; ++r) {
         const V value = hn::Set(kD, x[r][k]);
-        for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, weights[v], acc[r][v]);
+        for (int v = 0; v < kAll; ++v) acc[r][v] = hn::MulAdd(value, weights[v], acc[r][v]);
       }
     }
   }
   for (int r = 0; r < kCount; ++r)
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], kD, t.out + rows[r].out + v * kLanes);
+    for (int v = 0; v < kAll; ++v) hn::StoreU(acc[r][v], kD, t.out + rows[r].out + v * kLanes);
 }
 
-// The rows that are left when kRows does not divide a class.
-template <int kCount>
-HWY_INLINE void panel_rest(const PanelTile& t, const RowRef* rows, int32_t left, int32_t seg_begin,
-                           int32_t seg_end) {
+// The rows that are left when a block's do not divide a class.
+template <int kCount, int kPanels>
+HWY_INLINE void panel_rest(const PanelTile& t, int64_t stride, const RowRef* rows, int32_t left,
+                           int32_t seg_begin, int32_t seg_end) {
   if constexpr (kCount > 0) {
-    if (left == kCount) return panel_block<kCount>(t, rows, seg_begin, seg_end);
-    panel_rest<kCount - 1>(t, rows, left, seg_begin, seg_end);
+    if (left == kCount) return panel_block<kCount, kPanels>(t, stride, rows, seg_begin, seg_end);
+    panel_rest<kCount - 1, kPanels>(t, stride, rows, left, seg_begin, seg_end);
   }
 }
 
-void panel_tile(const PanelTile& t) {
+template <int kPanels>
+void panel_rows(const PanelTile& t, int64_t stride) {
+  constexpr int kCount = rows_of(kPanels);
   for (size_t c = 0; c < t.class_count; ++c) {
     const RowClass& rc = t.classes[c];
     int32_t row = rc.row_begin;
-    for (; row + kRows <= rc.row_end; row += kRows)
-      panel_block<kRows>(t, t.rows + row, rc.segment_begin, rc.segment_end);
-    panel_rest<kRows - 1>(t, t.rows + row, rc.row_end - row, rc.segment_begin, rc.segment_end);
+    for (; row + kCount <= rc.row_end; row += kCount)
+      panel_block<kCount, kPanels>(t, stride, t.rows + row, rc.segment_begin, rc.segment_end);
+    panel_rest<kCount - 1, kPanels>(t, stride, t.rows + row, rc.row_end - row, rc.segment_begin,
+                                    rc.segment_end);
   }
 }
 
-int64_t outer_rows() { return kRows; }
-int64_t outer_panels_at_once() { return kAtOnce; }
+void panel_tile(const PanelTile& t, int64_t panels, int64_t stride) {
+  if constexpr (kTogether > 1) {
+    if (panels == 4) return panel_rows<4>(t, stride);
+    if (panels == 3) return panel_rows<3>(t, stride);
+    if (panels == 2) return panel_rows<2>(t, stride);
+  }
+  panel_rows<1>(t, stride);
+}
 
-// Panel q of x, and the next ones, and one of g.
+int64_t most_panels() { return kTogether; }
+int64_t outer_rows() { return kRows; }
+int64_t most_outer_panels() { return kOuterTogether; }
+
+// One panel of x and kPanels of g.
 template <int kPanels>
-HWY_INLINE void outer_block(const OuterPanels x, int64_t q, const float* HWY_RESTRICT g,
-                            int64_t g_step, const Run* runs, size_t run_count,
-                            float* HWY_RESTRICT sums) {
-  constexpr int kAll = kPanels * kRows;
-  V acc[kAll][kVectors];
-  for (int r = 0; r < kAll; ++r)
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(kD, sums + r * kPanel + v * kLanes);
+HWY_INLINE void outer_block(const float* HWY_RESTRICT x, int64_t x_step,
+                            const float* HWY_RESTRICT g, int64_t g_step, int64_t g_stride,
+                            const Run* runs, size_t run_count, float* HWY_RESTRICT sums,
+                            int64_t stride) {
+  constexpr int kAll = kPanels * kVectors;
+  const auto at = [=](int r, int v) {
+    return sums + v / kVectors * stride + r * kPanel + v % kVectors * kLanes;
+  };
+  V acc[kRows][kAll];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kAll; ++v) acc[r][v] = hn::LoadU(kD, at(r, v));
   for (size_t i = 0; i < run_count; ++i) {
     const Run run = runs[i];
-    const float* HWY_RESTRICT xp = x.first + q * x.stride + static_cast<int64_t>(run.x) * x.step;
+    const float* HWY_RESTRICT xp = x + static_cast<int64_t>(run.x) * x_step;
     const float* HWY_RESTRICT gp = g + static_cast<int64_t>(run.g) * g_step;
     for (int32_t p = 0; p < run.length; ++p) {
-      V grads[kVectors];
-      for (int v = 0; v < kVectors; ++v) grads[v] = hn::LoadU(kD, gp + v * kLanes);
-      for (int r = 0; r < kAll; ++r) {
-        const V value = hn::Set(kD, xp[r / kRows * x.stride + r % kRows]);
-        for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, grads[v], acc[r][v]);
+      V grads[kAll];
+      for (int v = 0; v < kAll; ++v)
+        grads[v] = hn::LoadU(kD, gp + v / kVectors * g_stride + v % kVectors * kLanes);
+      fetch_ahead<1>(xp + kAhead * x_step, 0);
+      fetch_ahead<kPanels>(gp + kAhead * g_step, g_stride);
+      for (int r = 0; r < kRows; ++r) {
+        const V value = hn::Set(kD, xp[r]);
+        for (int v = 0; v < kAll; ++v) acc[r][v] = hn::MulAdd(value, grads[v], acc[r][v]);
       }
-      xp += x.step;
+      xp += x_step;
       gp += g_step;
     }
   }
-  for (int r = 0; r < kAll; ++r)
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], kD, sums + r * kPanel + v * kLanes);
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kAll; ++v) hn::StoreU(acc[r][v], kD, at(r, v));
+}
+
+template <int kPanels>
+void outer_panels(const OuterPanels& x, const float* g, int64_t g_step, int64_t g_stride,
+                  const Run* runs, size_t run_count, float* sums, int64_t stride) {
+  for (int64_t q = 0; q < x.count; ++q)
+    outer_block<kPanels>(x.first + q * x.stride, x.step, g, g_step, g_stride, runs, run_count,
+                         sums + q * kRows * kPanel, stride);
 }
 
 void outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
                 float* sums, int64_t stride) {
-  for (int64_t o = 0; o < g.count; ++o) {
-    const float* grads = g.first + o * g.stride;
-    int64_t q = 0;
-    for (; q + kAtOnce <= x.count; q += kAtOnce)
-      outer_block<kAtOnce>(x, q, grads, g.step, runs, run_count,
-                           sums + o * stride + q * kRows * kPanel);
-    for (; q < x.count; ++q)
-      outer_block<1>(x, q, grads, g.step, runs, run_count, sums + o * stride + q * kRows * kPanel);
+  const PanelGroups groups{g.count, kOuterTogether};
+  for (int64_t i = 0; i < groups.count(); ++i) {
+    const int64_t o = groups.begin(i), panels = groups.begin(i + 1) - o;
+    const auto some = [&](auto tile) {
+      tile(x, g.first + o * g.stride, g.step, g.stride, runs, run_count, sums + o * stride, stride);
+    };
+    if constexpr (kOuterTogether > 1) {
+      if (panels == 3) some(outer_panels<3>);
+      if (panels == 2) some(outer_panels<2>);
+    }
+    if (panels == 1) some(outer_panels<1>);
   }
 }
 
@@ -202,15 +245,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tri::ops {
 HWY_EXPORT(panel_tile);
+HWY_EXPORT(most_panels);
 HWY_EXPORT(outer_rows);
-HWY_EXPORT(outer_panels_at_once);
+HWY_EXPORT(most_outer_panels);
 HWY_EXPORT(outer_tile);
 HWY_EXPORT(pack_rows);
 HWY_EXPORT(transpose_any);
 
-void panel_tile(const PanelTile& tile) noexcept { HWY_DYNAMIC_DISPATCH(panel_tile)(tile); }
+int64_t most_panels() noexcept { return HWY_DYNAMIC_DISPATCH(most_panels)(); }
+void panel_tile(const PanelTile& tile, int64_t panels, int64_t panel_stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(panel_tile)(tile, panels, panel_stride);
+}
 int64_t outer_rows() noexcept { return HWY_DYNAMIC_DISPATCH(outer_rows)(); }
-int64_t outer_panels_at_once() noexcept { return HWY_DYNAMIC_DISPATCH(outer_panels_at_once)(); }
+int64_t most_outer_panels() noexcept { return HWY_DYNAMIC_DISPATCH(most_outer_panels)(); }
 void outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
                 float* sums, int64_t stride) noexcept {
   HWY_DYNAMIC_DISPATCH(outer_tile)(x, g, runs, run_count, sums, stride);

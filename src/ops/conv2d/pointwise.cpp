@@ -19,7 +19,7 @@ constexpr int64_t kMostPositions = 96;
 constexpr int64_t kResultPanels = 8;
 constexpr int64_t kResultWidth = kResultPanels * kPanel;
 
-// The register kernel has as many rows as that of dW: all are filled.
+// A multiple of the rows of the register kernel, most often: all are filled.
 int64_t block_positions(int64_t channels) {
   const int64_t rows = outer_rows();
   return std::clamp(kBlockFloats / channels / rows * rows, rows, kMostPositions);
@@ -102,9 +102,10 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
   const float* gradient =
       pairs ? outer_.packed_rows(chunk, index) : outer_.packed_gradient(chunk, index);
   const int64_t panel_units = units(outer_.products, out.c) * kPanel;
-  const int64_t at_once = pairs ? 2 : 1;
+  const int64_t at_once =
+      PanelGroups{std::min(plan_.panels, kResultPanels), most_panels(outer_.products)}.largest();
   for (int64_t next, q = 0; q < plan_.panels; q = next) {
-    next = std::min(plan_.panels, q + at_once);
+    next = std::min({plan_.panels, q + at_once, (q / kResultPanels + 1) * kResultPanels});
     float* to = rounded  ? nullptr
                 : direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
                          : results + q % kResultPanels * kPanel;
@@ -112,12 +113,12 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
                          1};
     if (rounded)
       counts_.add(pair_tile_rounded(some, static_cast<uint16_t*>(dst_.data) + origin + q * kPanel,
-                                    std::min((next - q) * kPanel, in.c - q * kPanel),
-                                    static_cast<int>(next - q), panel_units));
+                                    std::min((next - q) * kPanel, in.c - q * kPanel), next - q,
+                                    panel_units));
     else if (pairs)
-      pair_tile(some, static_cast<int>(next - q), panel_units);
+      pair_tile(some, next - q, panel_units);
     else
-      panel_tile(some);
+      panel_tile(some, next - q, panel_units);
     if (direct || (next % kResultPanels != 0 && next < plan_.panels)) continue;
     const int64_t channel = q / kResultPanels * kResultWidth;
     const int64_t channels = std::min(kResultWidth, in.c - channel);

@@ -58,7 +58,7 @@ struct Workspace {
   }
   float* block;    // [line][column][src channel]
   float* source;   // [frequency][patch][src unit]
-  float* sums;     // [frequency][patch][16 or 32]
+  float* sums;     // [frequency][patch][panel of panels_at_once()][16]
   float* results;  // [sample][line][column][channels of the tile's panels]
   RowRef* rows;
 };
@@ -96,11 +96,14 @@ struct Pass {
     for (int64_t n = t.n_begin; n < t.n_end; ++n) {
       load_block(p.src, n, 2 * t.line_begin - p.padding_h, 2 * lines + 2, p.padding_w,
                  size.block_columns, load, work.block);
-      for (int64_t i = 0; i < lines; ++i)
-        (pairs() ? winograd_source_pairs : winograd_source)(
-            work.block + 2 * i * block_line, block_line, p.src.c, p.patches_w,
-            work.source + ((n - t.n_begin) * patches + i * p.patches_w) * p.src_units,
-            size.source_stride);
+      for (int64_t i = 0; i < lines; ++i) {
+        const float* const from = work.block + 2 * i * block_line;
+        float* const to = work.source + ((n - t.n_begin) * patches + i * p.patches_w) * p.src_units;
+        if (pairs())
+          winograd_source_pairs(from, block_line, p.src.c, p.patches_w, to, size.source_stride);
+        else
+          winograd_source(from, block_line, p.src.c, p.patches_w, to, p.src.c, size.source_stride);
+      }
       for (int64_t i = 0; i < patches; ++i, ++row)
         work.rows[row] = {static_cast<int32_t>(row * p.src_units),
                           static_cast<int32_t>(row * size.patch_sums)};
@@ -108,7 +111,7 @@ struct Pass {
     return row;
   }
 
-  // Sums of `count` panels, one or two, whose weights are `panel`.
+  // Sums of `count` panels, whose weights begin at `panel`.
   void multiply(const float* panel, int64_t count, int32_t rows, const Workspace& work) const {
     const Segment segment{0, 0, static_cast<int32_t>(p.src_units)};
     const RowClass all{0, rows, 0, 1};
@@ -122,9 +125,9 @@ struct Pass {
                            &all,
                            1};
       if (pairs())
-        pair_tile(tile, static_cast<int>(count), kFrequencies * frequency_units());
+        pair_tile(tile, count, kFrequencies * frequency_units());
       else
-        panel_tile(tile);
+        panel_tile(tile, count, kFrequencies * frequency_units());
     }
   }
 
@@ -155,8 +158,10 @@ struct Pass {
       sample = sink.pixels * sink.row_stride;
     }
     const int32_t rows = transform_sources(t, work);
-    for (int64_t q = t.panel_begin; q < t.panel_end; q += p.panels_at_once()) {
-      const int64_t end = std::min(t.panel_end, q + p.panels_at_once());
+    const PanelGroups groups{t.panel_end - t.panel_begin, p.panels_at_once()};
+    for (int64_t group = 0; group < groups.count(); ++group) {
+      const int64_t q = t.panel_begin + groups.begin(group);
+      const int64_t end = t.panel_begin + groups.begin(group + 1);
       multiply(weights + (q - first_panel) * kFrequencies * frequency_units(), end - q, rows, work);
       for (int64_t one = q; one < end; ++one) {
         std::array<float, kPanel> end_bias;

@@ -48,7 +48,8 @@ struct WinogradPlan {
 
   size_t tiles(int64_t of_panels) const;
   int64_t tile_patches() const { return tile_samples * tile_lines * patches_w; }
-  int64_t panels_at_once() const { return products == Products::kBf16 ? 2 : 1; }
+  // Panels that share what is read of the source.
+  int64_t panels_at_once() const { return PanelGroups{panels, most_panels(products)}.largest(); }
   size_t shared_bytes() const;  // weights, [panel][frequency][src unit][16]
   size_t worker_bytes() const;
   size_t scratch_bytes(size_t threads) const { return shared_bytes() + threads * worker_bytes(); }

@@ -12,9 +12,9 @@ inline constexpr int64_t kFrequencies = 16;
 void winograd_weights(const float* panel, int64_t floats, float* dst) noexcept;
 
 // `tiles` neighbouring patches, two pixels apart. src: the first pixel of the first patch, pixels
-// of `channels` numbers, lines `line` floats apart. dst[frequency * stride + tile * channels + c].
+// of `channels` numbers, lines `line` floats apart. dst[frequency * stride + tile * step + c].
 void winograd_source(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
-                     int64_t stride) noexcept;
+                     int64_t step, int64_t stride) noexcept;
 
 // The same rounded to bf16, as pairs of channels (Note [Units] in pair_kernel.h): rows of weights
 // [channel][16] become half as many, dst[frequency][pair][16]; sources go to
@@ -39,7 +39,7 @@ void winograd_result(const WinogradResult& result) noexcept;
 // Backward to the filters. `tiles` neighbouring tiles of 2 x 2 gradients, otherwise as
 // winograd_source(): dst = A g A^T.
 void winograd_gradient(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
-                       int64_t stride) noexcept;
+                       int64_t step, int64_t stride) noexcept;
 
 // dst[tap * dst_stride + i] = before[tap * before_stride + i] + G^T m G of the sums
 // m = sums[frequency * sums_stride + i], for all i < floats. `before` may be null, or dst.

@@ -28,17 +28,29 @@ constexpr int64_t kShareLines = 4;
 // Enough for uneven cores: frequencies are cut into so many parts, taps into so many jobs.
 constexpr int64_t kFrequencyParts = 2, kWantedJobs = 32;
 
-// Packed x of a unit: [frequency][in panel][patch or pair][rows of the tile]; packed g:
-// [frequency][out panel][patch or pair][16]. All in units (Note [Units] in pair_kernel.h).
+// One operand of a unit, with products of fp32: rows [frequency][patch][channel]; with pairs panels
+// of `width` channels, [frequency][panel][pair of patches][width]. All in units (Note [Units] in
+// pair_kernel.h).
+struct Operand {
+  Operand(const WinogradOuterPlan& p, int64_t c, int64_t panels, int64_t panel_width)
+      : channels(c), width(panel_width), padding(panels * panel_width - c) {
+    const bool rows = p.products == Products::kF32;
+    step = rows ? row_step(panels * width) : width;
+    panel = rows ? width : p.unit_length * width + kSkew;
+    frequency = (rows ? p.unit_length * step : panels * panel) + kSkew;
+  }
+  int64_t channels, width;
+  int64_t padding;                 // of the last panel
+  int64_t step, panel, frequency;  // from one position, panel or frequency to the next
+};
+
 struct Layout {
   explicit Layout(const WinogradOuterPlan& p)
-      : x_panel(p.unit_length * outer_rows() + kSkew),
-        x_frequency(p.in_panels * x_panel + kSkew),
-        g_panel(p.unit_length * kPanel + kSkew),
-        g_frequency(p.out_panels * g_panel + kSkew),
-        g_begin(kFrequencies * x_frequency),
-        size(g_begin + kFrequencies * g_frequency) {}
-  int64_t x_panel, x_frequency, g_panel, g_frequency;
+      : x(p, p.geometry.in.c, p.in_panels, outer_rows()),
+        g(p, p.geometry.out.c, p.out_panels, kPanel),
+        g_begin(kFrequencies * x.frequency),
+        size(g_begin + kFrequencies * g.frequency) {}
+  Operand x, g;
   int64_t g_begin, size;
 };
 
@@ -46,7 +58,10 @@ struct Sizes {
   explicit Sizes(const WinogradOuterPlan& p)
       : columns(2 * p.patches_w + 2),
         block((2 * p.share_lines + 2) * columns * std::max(p.geometry.in.c, p.geometry.out.c)),
-        line(kFrequencies * (p.patches_w * std::max(p.geometry.in.c, p.geometry.out.c) + kSkew)),
+        line(p.products == Products::kF32
+                 ? 0
+                 : kFrequencies *
+                       (p.patches_w * std::max(p.geometry.in.c, p.geometry.out.c) + kSkew)),
         taps(p.geometry.taps() * p.job_panels * outer_rows() * kPanel),
         unit(p.apart ? Layout(p).size : 0),
         frequency_sums(p.in_panels * p.out_panels * outer_rows() * kPanel),
@@ -66,7 +81,7 @@ struct Workspace {
     unit = scratch.take(size.unit);
   }
   float* block;  // [row][column][channel] of one tensor, zeros where it has none
-  float* line;   // [frequency][patch of a line][channel]
+  float* line;   // [frequency][patch of a line][channel], with pairs
   float* taps;   // [tap][in panel of the job][rows][16]
   float* sums;   // [frequency][out panel][in panel][rows][16], with units apart
   float* unit;   // packed, with units apart
@@ -86,22 +101,30 @@ Share share_of(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& u, siz
           (n * u.lines + first) * p.line_units};
 }
 
-// From work.line into panels of `width` channels. (Transforms that write the panels themselves are
-// slower: 16 frequencies of many panels are more streams than the caches follow.)
-void pack_line(const WinogradOuterPlan& p, const Workspace& work, int64_t channels, int64_t width,
-               float* to, int64_t panel, int64_t frequency) {
-  const float* line = work.line;
-  for (int64_t f = 0; f < kFrequencies; ++f, to += frequency) {
-    if (p.products == Products::kF32) {
-      pack_rows(line, p.patches_w, channels, channels, width, to, width, panel);
-    } else {
-      const int64_t pairs = p.patches_w / 2;
-      pack_pairs(line, line + channels, pairs, 2 * channels, channels, width, to, width, panel);
-      if (pairs < p.line_units)
-        pack_pairs(line + 2 * pairs * channels, nullptr, 1, channels, channels, width,
-                   to + pairs * width, width, panel);
-    }
-    line += p.patches_w * channels + kSkew;
+using Transform = void (*)(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                           float* dst, int64_t step, int64_t stride) noexcept;
+
+// A line of patches, to where it begins in the first frequency.
+void place_line(const WinogradOuterPlan& p, Transform transform, const float* src, int64_t row,
+                const Operand& at, const Workspace& work, float* to) {
+  const int64_t c = at.channels;
+  if (p.products == Products::kF32) {
+    transform(src, row, c, p.patches_w, to, at.step, at.frequency);
+    for (int64_t i = 0; at.padding > 0 && i < kFrequencies * p.patches_w; ++i)
+      std::fill_n(to + i / p.patches_w * at.frequency + i % p.patches_w * at.step + c, at.padding,
+                  0.0f);
+    return;
+  }
+  // (Transforms that write the panels themselves are slower: 16 frequencies of many panels are more
+  // streams than the caches follow.)
+  const int64_t stride = p.patches_w * c + kSkew, pairs = p.patches_w / 2;
+  transform(src, row, c, p.patches_w, work.line, c, stride);
+  for (int64_t f = 0; f < kFrequencies; ++f, to += at.frequency) {
+    const float* const line = work.line + f * stride;
+    pack_pairs(line, line + c, pairs, 2 * c, c, at.width, to, at.step, at.panel);
+    if (pairs < p.line_units)
+      pack_pairs(line + 2 * pairs * c, nullptr, 1, c, c, at.width, to + pairs * at.step, at.step,
+                 at.panel);
   }
 }
 
@@ -112,12 +135,9 @@ void pack_input(const WinogradOuterPlan& p, const Share& s, const Source& x, con
   load_block(
       g.in, s.sample, 2 * s.line - g.padding_h, 2 * s.lines + 2, g.padding_w, size.columns,
       [&](const RowRange& range, float* to) { load_rows(x, range, to, c); }, work.block);
-  for (int64_t i = 0; i < s.lines; ++i) {
-    winograd_source(work.block + 2 * i * row, row, c, p.patches_w, work.line,
-                    p.patches_w * c + kSkew);
-    pack_line(p, work, c, outer_rows(), packed + (s.begin + i * p.line_units) * outer_rows(),
-              at.x_panel, at.x_frequency);
-  }
+  for (int64_t i = 0; i < s.lines; ++i)
+    place_line(p, winograd_source, work.block + 2 * i * row, row, at.x, work,
+               packed + (s.begin + i * p.line_units) * at.x.step);
 }
 
 void pack_gradient(const WinogradOuterPlan& p, const Share& s, const GradSource& d,
@@ -126,25 +146,27 @@ void pack_gradient(const WinogradOuterPlan& p, const Share& s, const GradSource&
   load_block(
       p.geometry.out, s.sample, 2 * s.line, 2 * s.lines, 0, size.columns,
       [&](const RowRange& range, float* to) { load_grad_rows(d, range, to, c); }, work.block);
-  for (int64_t i = 0; i < s.lines; ++i) {
-    winograd_gradient(work.block + 2 * i * row, row, c, p.patches_w, work.line,
-                      p.patches_w * c + kSkew);
-    pack_line(p, work, c, kPanel, packed + at.g_begin + (s.begin + i * p.line_units) * kPanel,
-              at.g_panel, at.g_frequency);
-  }
+  for (int64_t i = 0; i < s.lines; ++i)
+    place_line(p, winograd_gradient, work.block + 2 * i * row, row, at.g, work,
+               packed + at.g_begin + (s.begin + i * p.line_units) * at.g.step);
 }
 
 // Adds a unit's products of one frequency to its sums, [out panel][in panel][rows][16], for out
 // panels [begin, end).
 void multiply(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& unit, const Layout& at,
               const float* packed, int64_t frequency, int64_t begin, int64_t end, float* sums) {
-  const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
-  const Run all{0, 0, static_cast<int32_t>(unit.samples * unit.lines * p.line_units)};
+  const bool pairs = p.products == Products::kBf16;
+  const int64_t length = unit.samples * unit.lines * p.line_units;
+  const int64_t at_once = pairs ? length : kRowsAtOnce;
   const int64_t panel_sums = p.in_panels * outer_rows() * kPanel;
-  tile({packed + frequency * at.x_frequency, outer_rows(), at.x_panel, p.in_panels},
-       {packed + at.g_begin + frequency * at.g_frequency + begin * at.g_panel, kPanel, at.g_panel,
-        end - begin},
-       &all, 1, sums + begin * panel_sums, panel_sums);
+  const OuterPanels x{packed + frequency * at.x.frequency, at.x.step, at.x.panel, p.in_panels};
+  const OuterPanels g{packed + at.g_begin + frequency * at.g.frequency + begin * at.g.panel,
+                      at.g.step, at.g.panel, end - begin};
+  for (int64_t first = 0; first < length; first += at_once) {
+    const auto from = static_cast<int32_t>(first);
+    const Run some{from, from, static_cast<int32_t>(std::min(at_once, length - first))};
+    (pairs ? pair_outer_tile : outer_tile)(x, g, &some, 1, sums + begin * panel_sums, panel_sums);
+  }
 }
 
 }  // namespace

@@ -14,6 +14,9 @@
 // thread makes with its operands, a sixteenth of the unit, in L2: cut by channels instead, all
 // threads would read most of the unit again and again, and half of it from another core's cache.
 //
+// With products of fp32 operands lie as rows, as in Note [Units as rows], where the transforms
+// leave them; pairs of patches are packed into panels.
+//
 // With few channels the units are apart, as in Note [Units apart]: a thread packs and multiplies
 // the units of a span alone, with all its sums in L2. The 16 sums begin at zero in every span, its
 // 9 taps go to a slot of its own, and the slots are added in stream order. Spans are cut as units

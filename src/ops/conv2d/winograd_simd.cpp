@@ -47,10 +47,10 @@ HWY_INLINE V source_axis(int row, V first, V second) {
 }
 
 void winograd_source(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
-                     int64_t stride) {
+                     int64_t step, int64_t stride) {
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const float* HWY_RESTRICT patch = src + 2 * tile * channels;
-    float* HWY_RESTRICT to = dst + tile * channels;
+    float* HWY_RESTRICT to = dst + tile * step;
     for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
       using V = hn::Vec<decltype(d)>;
       for (int y = 0; y < 4; ++y) {
@@ -121,10 +121,10 @@ HWY_INLINE V gradient_axis(int row, V g0, V g1) {
 }
 
 void winograd_gradient(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
-                       int64_t stride) {
+                       int64_t step, int64_t stride) {
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const float* HWY_RESTRICT from = src + 2 * tile * channels;
-    float* HWY_RESTRICT to = dst + tile * channels;
+    float* HWY_RESTRICT to = dst + tile * step;
     for_channels(channels, [=](auto d, int64_t c) TRI_LANES {
       const auto g00 = hn::LoadU(d, from + c), g01 = hn::LoadU(d, from + channels + c);
       const auto g10 = hn::LoadU(d, from + line + c);
@@ -187,15 +187,15 @@ void winograd_weights(const float* panel, int64_t floats, float* dst) noexcept {
   HWY_DYNAMIC_DISPATCH(winograd_weights)(panel, floats, dst);
 }
 void winograd_source(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
-                     int64_t stride) noexcept {
-  HWY_DYNAMIC_DISPATCH(winograd_source)(src, line, channels, tiles, dst, stride);
+                     int64_t step, int64_t stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(winograd_source)(src, line, channels, tiles, dst, step, stride);
 }
 void winograd_result(const WinogradResult& result) noexcept {
   HWY_DYNAMIC_DISPATCH(winograd_result)(result);
 }
 void winograd_gradient(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
-                       int64_t stride) noexcept {
-  HWY_DYNAMIC_DISPATCH(winograd_gradient)(src, line, channels, tiles, dst, stride);
+                       int64_t step, int64_t stride) noexcept {
+  HWY_DYNAMIC_DISPATCH(winograd_gradient)(src, line, channels, tiles, dst, step, stride);
 }
 void winograd_taps(const WinogradTaps& taps) noexcept { HWY_DYNAMIC_DISPATCH(winograd_taps)(taps); }
 }  // namespace tri::ops
