@@ -113,7 +113,7 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
   segment_begin.push_back(static_cast<int32_t>(segments.size()));
 
   constexpr int64_t kPanelBytes = 640 << 10;  // taken together
-  constexpr int64_t kSharedPanelBytes = 2 << 20;
+  constexpr int64_t kSharedPanelBytes = 4 << 20;
   const int64_t panel_bytes = panel_units() * int64_t{sizeof(float)};
   at_once =
       PanelGroups{panels, std::clamp<int64_t>(kPanelBytes / panel_bytes, 1, most_panels(products))}
@@ -161,8 +161,9 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
   tile_src_rows = widest_span(ys, tile_rows, dst.h);
   shared_panels = 0;
   if (!forward && g.groups == 1 && cut() > 1) {
-    const int64_t groups = std::max<int64_t>(1, kSharedPanelBytes / panel_bytes / at_once);
-    shared_panels = std::min(panels, groups * at_once);
+    const int64_t most = std::max(at_once, kSharedPanelBytes / panel_bytes);
+    const int64_t even = PanelGroups{panels, most}.largest();
+    shared_panels = std::min(panels, ceil_div(even, at_once) * at_once);
     tile_panels = std::min(tile_panels, shared_panels);
   }
 }
