@@ -20,12 +20,14 @@ namespace tri::base {
 namespace {
 
 // Note [Waiting]. Most waits are short, and waking a thread costs more than they last. So a thread
-// first spins for a few microseconds, then offers its core to others again and again for some tens,
-// and only then sleeps. Spinning all that time would be as fast alone, but would keep from another
-// process the moments that it could have had for nothing; bench/competitor shows both sides
+// first spins for a few microseconds, then offers its core to others again and again for some
+// hundreds, and only then sleeps. In a virtual machine a core that sleeps is the host's to give
+// away and comes back late: fifty offers instead of a thousand make steps of small layers 1.1 times
+// as long. Spinning all that time would be as fast alone, but would keep from another process the
+// moments that it could have had for nothing; bench/competitor shows both sides
 // (docs/performance.md).
 constexpr int kSpins = 100;
-constexpr int kOffers = 50;
+constexpr int kOffers = 1000;
 // Note [Naps]. A waiting thread sleeps in naps, and after kNaps of them for good. Falling asleep
 // leaves its core idle, and an idle core looks once for threads that wait elsewhere. It may find
 // one of ours, pushed aside by another process in the middle of a tile, but leaves it where it is
