@@ -264,21 +264,24 @@ HWY_INLINE hn::Vec<DF> rounded(DF df, hn::Vec<DF> v) {
   }
 }
 
+// What load_as_f32() makes of the codes it loads.
 template <Format F, class DF>
-HWY_INLINE hn::Vec<DF> load_as_f32(DF df, const void* base, size_t index) {
+HWY_INLINE hn::Vec<DF> codes_as_f32(DF df, hn::Vec<hn::Rebind<Code<F>, DF>> code) {
   if constexpr (F == Format::kF32) {
-    return hn::LoadU(df, static_cast<const float*>(base) + index);
+    return hn::BitCast(df, code);
   } else if constexpr (F == Format::kF16 && kHardwareF16) {
     const hn::Rebind<hwy::float16_t, DF> dh;
-    const hn::Rebind<uint16_t, DF> d16;
-    const auto code = hn::LoadU(d16, static_cast<const uint16_t*>(base) + index);
     return hn::PromoteTo(df, hn::BitCast(dh, code));
   } else {
-    using Signed = std::make_signed_t<Code<F>>;
-    const hn::Rebind<Signed, DF> dn;
-    const auto code = hn::LoadU(dn, static_cast<const Signed*>(base) + index);
-    return widen<F>(df, hn::PromoteTo(hn::RebindToSigned<DF>(), code));
+    const hn::Rebind<std::make_signed_t<Code<F>>, DF> dn;
+    return widen<F>(df, hn::PromoteTo(hn::RebindToSigned<DF>(), hn::BitCast(dn, code)));
   }
+}
+
+template <Format F, class DF>
+HWY_INLINE hn::Vec<DF> load_as_f32(DF df, const void* base, size_t index) {
+  const hn::Rebind<Code<F>, DF> dn;
+  return codes_as_f32<F>(df, hn::LoadU(dn, static_cast<const Code<F>*>(base) + index));
 }
 
 template <Format F, class DF>

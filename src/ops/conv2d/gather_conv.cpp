@@ -22,12 +22,14 @@ struct Workspace {
     panels = scratch.take(plan.worker_panels() * plan.panel_units());
     results = scratch.take(positions * plan.tile_panels * kPanel);
     rows = reinterpret_cast<RowRef*>(scratch.take(positions * 2));
+    kept = reinterpret_cast<int32_t*>(scratch.take(1));
     classes = reinterpret_cast<RowClass*>(scratch.rest());
   }
   float* source;
   float* panels;
   float* results;
   RowRef* rows;
+  int32_t* kept;  // the first of the panels, of all groups; -1: none yet
   RowClass* classes;
 };
 
@@ -41,11 +43,15 @@ struct Tile {
       end = std::min(whole, begin + part);
       rest /= pieces;
     };
-    cut(last_panel - first_panel, p.tile_panels, panel_begin, panel_end);
-    panel_begin += first_panel;
-    panel_end += first_panel;
+    const auto cut_panels = [&] {
+      cut(last_panel - first_panel, p.tile_panels, panel_begin, panel_end);
+    };
+    if (!p.keeps_panels) cut_panels();
     cut(p.dst.h, p.tile_rows, y_begin, y_end);
     cut(p.samples, p.tile_samples, n_begin, n_end);
+    if (p.keeps_panels) cut_panels();
+    panel_begin += first_panel;
+    panel_end += first_panel;
     group = rest;
     src_begin = INT64_MAX;
     src_end = 0;
@@ -122,13 +128,16 @@ struct Call {
   bool sink_direct;  // results go there
 
   // `count` panels that follow each other.
-  PanelGroup weights(int64_t group, int64_t first, int64_t count, float* scratch) const {
-    if (p.shared_panels > 0)
-      return {shared_panels + (first - first_panel) * p.panel_units(), p.panel_units()};
-    const float* const at = panel(group, first, scratch);
-    if (at != scratch) return {at, p.geometry.panel_floats()};
-    for (int64_t i = 1; i < count; ++i) panel(group, first + i, scratch + i * p.panel_units());
-    return {scratch, p.panel_units()};
+  PanelGroup weights(int64_t group, int64_t first, int64_t count, const Workspace& work) const {
+    const int64_t each = p.panel_units();
+    if (p.shared_panels > 0) return {shared_panels + (first - first_panel) * each, each};
+    const auto index = static_cast<int32_t>(group * p.panels + first);
+    if (p.keeps_panels && *work.kept == index) return {work.panels, each};
+    const float* const at = panel(group, first, work.panels);
+    if (at != work.panels) return {at, p.geometry.panel_floats()};
+    for (int64_t i = 1; i < count; ++i) panel(group, first + i, work.panels + i * each);
+    *work.kept = index;
+    return {work.panels, each};
   }
 
   StoreCounts run_tile(const Tile& t, const Workspace& work, size_t worker) const {
@@ -171,7 +180,7 @@ struct Call {
         std::copy_n(row_bias, left, end_bias.data());
         row_bias = end_bias.data();
       }
-      const PanelGroup some = weights(t.group, q, panels, work.panels);
+      const PanelGroup some = weights(t.group, q, panels, work);
       const PanelTile tile{
           src.base,  some.first,        row_bias,     results + (q - t.panel_begin) * kPanel,
           work.rows, p.segments.data(), work.classes, class_count};
@@ -225,6 +234,10 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
                          0,
                          rounded,
                          rounded || (sink.direct() && p.dst_group % kPanel == 0)};
+  const auto workspace = [&](size_t worker) {
+    return Workspace(p, workers + worker * p.worker_bytes());
+  };
+  for (size_t worker = 0; worker < pool.threads(); ++worker) *workspace(worker).kept = -1;
   CountSum counted;
   for (int64_t first = 0; first < p.panels; first += p.pass_panels()) {
     const int64_t end = std::min(p.panels, first + p.pass_panels());
@@ -235,8 +248,7 @@ StoreCounts gather(const GatherPlan& p, const float* direct_src, int64_t direct_
         panel(0, first + index, panels + index * p.panel_units());
       });
     pool.run(p.tiles(end - first), [&](size_t index, size_t worker) {
-      counted.add(call.run_tile(Tile(p, first, end, index),
-                                Workspace(p, workers + worker * p.worker_bytes()), worker));
+      counted.add(call.run_tile(Tile(p, first, end, index), workspace(worker), worker));
     });
   }
   return counted.total();

@@ -160,8 +160,9 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
     }
   }
   tile_src_rows = widest_span(ys, tile_rows, dst.h);
+  keeps_panels = tile_panels <= at_once && panels * panel_bytes > kPanelBytes;
   shared_panels = 0;
-  if (!forward && g.groups == 1 && cut() > 1) {
+  if (!forward && !keeps_panels && g.groups == 1 && cut() > 1) {
     const int64_t most = std::max(at_once, kSharedPanelBytes / panel_bytes);
     const int64_t even = PanelGroups{panels, most}.largest();
     shared_panels = std::min(panels, ceil_div(even, at_once) * at_once);
@@ -189,7 +190,7 @@ size_t GatherPlan::worker_bytes() const {
   const int64_t results = positions * tile_panels * kPanel;
   const auto classes = static_cast<int64_t>(ys.size() * xs.size());
   return padded_bytes(source) + padded_bytes(panel) + padded_bytes(results) +
-         padded_bytes(positions * 2) + padded_bytes(classes * 4);
+         padded_bytes(positions * 2) + padded_bytes(classes * 4) + padded_bytes(1);
 }
 
 }  // namespace tri::ops

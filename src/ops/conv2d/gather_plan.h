@@ -50,6 +50,9 @@ struct GatherPlan {
 
   // Panels that share what is read of the source: all of them stay in L2.
   int64_t at_once;
+  // Tiles of the same panels follow each other, and a worker keeps the panels of its last tile.
+  // Where all of them fit in L2 anyway, tiles of the same samples do.
+  bool keeps_panels;
   // So many panels are made ready at a time, by all threads; 0: each tile makes its own. Weights
   // are turned round on the way back, which costs as much as a few dozen rows.
   int64_t shared_panels;
@@ -59,7 +62,7 @@ struct GatherPlan {
   int64_t worker_panels() const { return shared_panels == 0 ? std::min(at_once, tile_panels) : 0; }
 
   size_t tiles(int64_t of_panels) const;
-  // Scratch of one worker in bytes: source rows, panels, results, row list.
+  // Scratch of one worker in bytes: source rows, panels, results, row list, and which panels.
   size_t worker_bytes() const;
   int64_t shared_source_floats() const;
   size_t shared_bytes() const;  // source, panels

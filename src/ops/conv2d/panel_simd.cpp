@@ -203,27 +203,42 @@ void pack_rows(const float* src, int64_t rows, int64_t src_stride, int64_t chann
     pack_width<kRows>(src, rows, src_stride, channels, dst, step, panel_stride);
 }
 
-// Sixteen 4 x 4 transposes: the same code on every target, two shuffles a vector.
+// One block of four codes from each of several rows, `stride` codes apart.
+template <class DC>
+HWY_INLINE hn::Vec<DC> load_blocks(DC dc, const hn::TFromD<DC>* HWY_RESTRICT from, int64_t stride) {
+  if constexpr (hn::MaxLanes(dc) == 4) {
+    return hn::LoadU(dc, from);
+  } else {
+    const hn::Half<DC> half;
+    const auto upper = static_cast<int64_t>(hn::MaxLanes(half)) * stride;  // as many rows on
+    return hn::Combine(dc, load_blocks(half, from + upper, stride),
+                       load_blocks(half, from, stride));
+  }
+}
+
+// 4 x 4 transposes, as many side by side as a vector has blocks of four: rows r, r + 4, ... of four
+// columns become the columns' lanes.
 template <Format kFormat>
 void transpose_as(const void* HWY_RESTRICT src, int64_t src_stride, float* HWY_RESTRICT dst,
                   int64_t dst_stride) {
-  const hn::FixedTag<float, 4> d4;
-  const hn::FixedTag<double, 2> d2;
+  const hn::Repartition<double, D> d2;
+  const hn::Rebind<sm::Code<kFormat>, D> dc;
+  const auto* HWY_RESTRICT codes = static_cast<const sm::Code<kFormat>*>(src);
   const auto load = [=](int64_t r, int64_t c) TRI_LANES {
-    return sm::load_as_f32<kFormat>(d4, src, static_cast<size_t>(r * src_stride + c));
+    return sm::codes_as_f32<kFormat>(kD, load_blocks(dc, codes + r * src_stride + c, src_stride));
   };
-  for (int64_t r = 0; r < kPanel; r += 4) {
+  for (int64_t r = 0; r < kPanel; r += kLanes) {
     for (int64_t c = 0; c < kPanel; c += 4) {
       const auto a = load(r, c), b = load(r + 1, c), e = load(r + 2, c), f = load(r + 3, c);
-      const auto ab_lo = hn::BitCast(d2, hn::InterleaveLower(d4, a, b));
-      const auto ab_hi = hn::BitCast(d2, hn::InterleaveUpper(d4, a, b));
-      const auto ef_lo = hn::BitCast(d2, hn::InterleaveLower(d4, e, f));
-      const auto ef_hi = hn::BitCast(d2, hn::InterleaveUpper(d4, e, f));
+      const auto ab_lo = hn::BitCast(d2, hn::InterleaveLower(kD, a, b));
+      const auto ab_hi = hn::BitCast(d2, hn::InterleaveUpper(kD, a, b));
+      const auto ef_lo = hn::BitCast(d2, hn::InterleaveLower(kD, e, f));
+      const auto ef_hi = hn::BitCast(d2, hn::InterleaveUpper(kD, e, f));
       float* HWY_RESTRICT to = dst + c * dst_stride + r;
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab_lo, ef_lo)), d4, to);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab_lo, ef_lo)), d4, to + dst_stride);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab_hi, ef_hi)), d4, to + 2 * dst_stride);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab_hi, ef_hi)), d4, to + 3 * dst_stride);
+      hn::StoreU(hn::BitCast(kD, hn::InterleaveLower(d2, ab_lo, ef_lo)), kD, to);
+      hn::StoreU(hn::BitCast(kD, hn::InterleaveUpper(d2, ab_lo, ef_lo)), kD, to + dst_stride);
+      hn::StoreU(hn::BitCast(kD, hn::InterleaveLower(d2, ab_hi, ef_hi)), kD, to + 2 * dst_stride);
+      hn::StoreU(hn::BitCast(kD, hn::InterleaveUpper(d2, ab_hi, ef_hi)), kD, to + 3 * dst_stride);
     }
   }
 }

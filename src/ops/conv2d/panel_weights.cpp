@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hwy/cache_control.h"
 #include "ops/conv2d/panel_kernel.h"
 #include "ops/rows/transform_kernel.h"
 
@@ -16,6 +17,12 @@ bool reads_in_place(const Weights& w) {
   const bool whole = w.working == w.format ||
                      (w.working == Format::kF32 && w.remainder_kind == Weights::Remainder::kNone);
   return whole && converts_on_load(w.format);
+}
+
+// The blocks that a panel is turned from lie a panel apart, too far for hardware to foresee.
+void fetch_block(const std::byte* block, Format format) {
+  const size_t bytes = kPanel * kPanel * numeric::storage_bytes(format);
+  for (size_t i = 0; i < bytes; i += 64) hwy::Prefetch(block + i);
 }
 
 // Weights [begin, begin + count), whole rows, as units.
@@ -75,9 +82,13 @@ const float* backward_panel(const ConvGeometry& g, const Weights& weights, int64
       const void* from = block;
       Format format = Format::kF32;
       if (in_place && ins == kPanel) {
+        constexpr int64_t kAhead = 2;
         format = weights.format;
-        from = static_cast<const std::byte*>(weights.data) +
-               static_cast<size_t>(begin) * numeric::storage_bytes(format);
+        const auto bytes = static_cast<int64_t>(numeric::storage_bytes(format));
+        const std::byte* const at = static_cast<const std::byte*>(weights.data) + begin * bytes;
+        if (out_panel + kAhead < g.panels())
+          fetch_block(at + kAhead * g.panel_floats() * bytes, format);
+        from = at;
       } else {
         load_weights(weights, begin, ins * kPanel, block);
         std::fill(block + ins * kPanel, block + kPanel * kPanel, 0.0f);
