@@ -49,11 +49,6 @@ struct Packed {
   int64_t x_stride, g_stride;  // floats of one panel
 };
 
-int64_t columns(const OuterPlan& p) {
-  const ConvGeometry& g = p.geometry;
-  return p.window ? g.out.w : (g.in.w + g.stride_w - 1) / g.stride_w * g.stride_w;
-}
-
 Packed packed_unit(const OuterPlan& p, float* chunk, size_t index) {
   float* x = chunk + index * p.unit_floats();
   float* g = x + p.input_floats();
@@ -117,7 +112,7 @@ bool load_lane(const OuterPlan& p, const OuterUnit& u, int64_t lane, const Works
 void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t group,
                 size_t share, const Packed& to, const Workspace& work, Largest& largest) {
   const ConvGeometry& g = p.geometry;
-  const int64_t in = g.group_in(), rows = outer_rows(), wide = columns(p), lanes = p.lanes(u);
+  const int64_t in = g.group_in(), rows = outer_rows(), wide = p.packed_columns, lanes = p.lanes(u);
   const int64_t edge = p.window ? g.padding_w * in : 0, middle = g.in.w * in;
   for_share(share, lanes, u.in_rows, [&](int64_t lane, int64_t y) {
     float* at = to.x + (y * wide * lanes + lane) * rows;
@@ -182,27 +177,19 @@ void load_rows_of(const OuterPlan& p, const OuterUnit& u, const Source& x, const
              [&](const RowRange& range, float* rows) { load_grad_rows(d, range, rows, g_step); });
 }
 
-// The positions that tap (ky, kx) of a unit multiplies.
-size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t tap, Run* runs) {
+// The positions of a unit that the taps (ky, columns) multiply.
+size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t ky, const TapColumns& columns,
+                 Run* runs) {
   const ConvGeometry& g = p.geometry;
-  const int64_t ky = p.window ? tap : tap / g.kernel_w, kx = p.window ? 0 : tap % g.kernel_w;
-  const int64_t wide = columns(p), each = wide / g.stride_w, lanes = p.lanes(u);
-  int64_t first = 0, last = g.out.w, column = 0;  // output columns, and where the first one's x is
-  if (!p.window) {
-    const int64_t shift = kx - g.padding_w;  // input column = output column * stride + shift
-    first = shift >= 0 ? 0 : (-shift + g.stride_w - 1) / g.stride_w;
-    last = g.in.w - shift <= 0 ? 0 : std::min(g.out.w, (g.in.w - shift - 1) / g.stride_w + 1);
-    const int64_t at = first * g.stride_w + shift;
-    column = at % g.stride_w * each + at / g.stride_w;
-  }
-  if (last <= first) return 0;
+  const int64_t wide = p.packed_columns, lanes = p.lanes(u);
+  if (columns.last <= columns.first) return 0;
   size_t count = 0;
   for (int64_t y = 0; y < u.out_rows; ++y) {
     const int64_t in_y = (u.out_row + y) * g.stride_h + ky - g.padding_h;
     if (in_y < 0 || in_y >= g.in.h) continue;
-    runs[count++] = {static_cast<int32_t>(((in_y - u.in_row) * wide + column) * lanes),
-                     static_cast<int32_t>((y * g.out.w + first) * lanes),
-                     static_cast<int32_t>((last - first) * lanes)};
+    runs[count++] = {static_cast<int32_t>(((in_y - u.in_row) * wide + columns.at) * lanes),
+                     static_cast<int32_t>((y * g.out.w + columns.first) * lanes),
+                     static_cast<int32_t>((columns.last - columns.first) * lanes)};
   }
   return count;
 }
@@ -271,9 +258,12 @@ void multiply(const OuterPlan& p, const OuterUnit& unit, const Packed& packed, c
     tile(x, g, &some, 1, sums, stride);
   }
   if (p.as_rows) return;
-  for (int64_t tap = 0; tap < p.taps; ++tap, sums += job.tap_floats()) {
-    const size_t run_count = list_runs(p, unit, tap, runs);
-    if (run_count > 0) tile(x, g, runs, run_count, sums, stride);
+  for (int64_t ky = 0; ky < p.geometry.kernel_h; ++ky) {
+    for (const TapColumns& columns : p.tap_columns) {
+      const size_t run_count = list_runs(p, unit, ky, columns, runs);
+      if (run_count > 0) tile(x, g, runs, run_count, sums, stride);
+      sums += job.tap_floats();
+    }
   }
 }
 

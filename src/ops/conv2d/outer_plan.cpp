@@ -23,6 +23,16 @@ constexpr int64_t kWantedJobs = 32;
 // cost little to add.
 constexpr int64_t kApartPixels = 256, kApartUnitBytes = 512 << 10, kApartGradientBytes = 64 << 10;
 
+// See Packed in outer_conv.cpp for the order of the columns.
+TapColumns columns_of(const ConvGeometry& g, int64_t kx, int64_t packed_columns) {
+  const int64_t shift = kx - g.padding_w;  // input column = output column * stride + shift
+  const int64_t first = shift >= 0 ? 0 : ceil_div(-shift, g.stride_w);
+  const int64_t last =
+      g.in.w - shift <= 0 ? 0 : std::min(g.out.w, (g.in.w - shift - 1) / g.stride_w + 1);
+  const int64_t column = first * g.stride_w + shift;
+  return {first, last, column % g.stride_w * (packed_columns / g.stride_w) + column / g.stride_w};
+}
+
 }  // namespace
 
 OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products multiplied,
@@ -35,6 +45,10 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
   as_rows = g.pointwise() && products == Products::kF32;
   in_panels = ceil_div(channels, outer_rows());
   out_panels = g.panels();
+  packed_columns = window ? g.out.w : ceil_div(g.in.w, g.stride_w) * g.stride_w;
+  if (window) tap_columns.push_back({0, g.out.w, 0});
+  for (int64_t kx = 0; !window && kx < g.kernel_w; ++kx)
+    tap_columns.push_back(columns_of(g, kx, packed_columns));
 
   const int64_t rows_at_once = std::clamp<int64_t>(kUnitPositions / g.out.w, 1, g.out.h);
   const int64_t strip = rows_at_once < g.out.h
@@ -54,8 +68,7 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
         const int64_t high =
             std::min(g.in.h, (y + rows - 1) * g.stride_h - g.padding_h + g.kernel_h);
         units.push_back({s, count, y, rows, low, std::max<int64_t>(0, high - low)});
-        const int64_t columns = window ? g.out.w : ceil_div(g.in.w, g.stride_w) * g.stride_w;
-        unit_x = std::max(unit_x, units.back().in_rows * columns * lanes(units.back()));
+        unit_x = std::max(unit_x, units.back().in_rows * packed_columns * lanes(units.back()));
         unit_g = std::max(unit_g, rows * g.out.w * lanes(units.back()));
         if (keep_rows)
           unit_rows = std::max(unit_rows, rows * g.out.w * count * ops::units(products, g.out.c));

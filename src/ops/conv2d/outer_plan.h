@@ -42,6 +42,12 @@ struct OuterUnit {
   int64_t in_row, in_rows;    // the real rows of the input that the strip touches
 };
 
+// The output columns [first, last) in which a column of taps meets the input, and where the input
+// of the first one lies among the packed columns.
+struct TapColumns {
+  int64_t first, last, at;
+};
+
 struct OuterPlan {
   // `ghost`: samples of a ghost batch, 0 for the whole batch. `keep_rows`: pairs of samples are of
   // no use to dX; packed beside them are the rows of the gradient as they come, see packed_rows().
@@ -54,12 +60,14 @@ struct OuterPlan {
   // A window packs the kernel_w neighbours of an output column as one row of kernel_w * in
   // channels: full tiles where the input has fewer channels than a tile has rows.
   bool window;
-  bool as_rows;        // see Note [Units as rows]
-  int64_t channels;    // rows of one tap as packed: in channels, or kernel_w times that
-  int64_t taps;        // taps as packed: all, or kernel_h
-  int64_t in_panels;   // of outer_rows() channels
-  int64_t out_panels;  // of 16
-  int64_t job_panels;  // in_panels that one job works on
+  bool as_rows;            // see Note [Units as rows]
+  int64_t channels;        // rows of one tap as packed: in channels, or kernel_w times that
+  int64_t taps;            // taps as packed: all, or kernel_h
+  int64_t in_panels;       // of outer_rows() channels
+  int64_t out_panels;      // of 16
+  int64_t job_panels;      // in_panels that one job works on
+  int64_t packed_columns;  // of a row of x
+  std::vector<TapColumns> tap_columns;  // of taps beside each other; one with windows
   std::vector<OuterUnit> units;
   bool apart;              // see Note [Units apart]
   size_t chunk_units;      // packed at a time; apart: summed before they are added

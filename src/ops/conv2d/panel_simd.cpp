@@ -152,9 +152,9 @@ void outer_panels(const OuterPanels& x, const float* g, int64_t g_step, int64_t 
 
 void outer_tile(const OuterPanels& x, const OuterPanels& g, const Run* runs, size_t run_count,
                 float* sums, int64_t stride) {
-  const PanelGroups groups{g.count, kOuterTogether};
-  for (int64_t i = 0; i < groups.count(); ++i) {
-    const int64_t o = groups.begin(i), panels = groups.begin(i + 1) - o;
+  int64_t groups = PanelGroups{g.count, kOuterTogether}.count(), panels = 0;
+  for (int64_t o = 0; o < g.count; o += panels, --groups) {
+    panels = groups == 1 ? g.count - o : (g.count - o) / groups;
     const auto some = [&](auto tile) {
       tile(x, g.first + o * g.stride, g.step, g.stride, runs, run_count, sums + o * stride, stride);
     };
