@@ -43,28 +43,47 @@ inline double join(const double (&chains)[kChains]) {
   return total;
 }
 
-// Adds whole blocks to the chains; see kChains.
-HWY_INLINE void add_blocks(const float* HWY_RESTRICT x, size_t n, double* HWY_RESTRICT sum,
-                           double* HWY_RESTRICT squares) {
-  const hn::CappedTag<double, kChains> dd;
-  const hn::Rebind<float, decltype(dd)> df;
-  constexpr size_t kVectors = kChains / hn::MaxLanes(dd);
-  hn::Vec<decltype(dd)> s[kVectors], q[kVectors];
-  for (size_t v = 0; v < kVectors; ++v) {
-    s[v] = hn::Load(dd, sum + v * hn::Lanes(dd));
-    q[v] = hn::Load(dd, squares + v * hn::Lanes(dd));
-  }
-  for (size_t i = 0; i < n; i += kChains) {
+// Chains in registers; see kChains.
+class RunningChains {
+  using Wide = hn::CappedTag<double, kChains>;
+  static constexpr size_t kVectors = kChains / hn::MaxLanes(Wide());
+
+ public:
+  HWY_INLINE explicit RunningChains(const Chains& from) {
+    const Wide d;
     for (size_t v = 0; v < kVectors; ++v) {
-      const auto wide = hn::PromoteTo(dd, hn::LoadU(df, x + i + v * hn::Lanes(dd)));
-      s[v] = hn::Add(s[v], wide);
-      q[v] = hn::MulAdd(wide, wide, q[v]);  // the product is exact, so fused or not is the same
+      sum_[v] = hn::Load(d, from.sum + v * hn::Lanes(d));
+      squares_[v] = hn::Load(d, from.squares + v * hn::Lanes(d));
     }
   }
-  for (size_t v = 0; v < kVectors; ++v) {
-    hn::Store(s[v], dd, sum + v * hn::Lanes(dd));
-    hn::Store(q[v], dd, squares + v * hn::Lanes(dd));
+  // The next kChains numbers.
+  HWY_INLINE void add(const float* HWY_RESTRICT x) {
+    const Wide d;
+    const hn::Rebind<float, Wide> df;
+    for (size_t v = 0; v < kVectors; ++v) {
+      const auto wide = hn::PromoteTo(d, hn::LoadU(df, x + v * hn::Lanes(d)));
+      sum_[v] = hn::Add(sum_[v], wide);
+      // The product is exact, so fused or not is the same.
+      squares_[v] = hn::MulAdd(wide, wide, squares_[v]);
+    }
   }
+  HWY_INLINE void store(Chains& to) const {
+    const Wide d;
+    for (size_t v = 0; v < kVectors; ++v) {
+      hn::Store(sum_[v], d, to.sum + v * hn::Lanes(d));
+      hn::Store(squares_[v], d, to.squares + v * hn::Lanes(d));
+    }
+  }
+
+ private:
+  hn::Vec<Wide> sum_[kVectors], squares_[kVectors];
+};
+
+// Adds whole blocks.
+HWY_INLINE void add_blocks(const float* HWY_RESTRICT x, size_t n, Chains& chains) {
+  RunningChains running(chains);
+  for (size_t i = 0; i < n; i += kChains) running.add(x + i);
+  running.store(chains);
 }
 
 using Largest = hn::Vec<hn::RebindToSigned<Lanes32>>;  // magnitudes as bits, NaN above inf
@@ -98,10 +117,10 @@ inline size_t clean_block(const float* from, float scale, float* to) {
 }
 
 // Takes a task's gradient in runs of whole blocks, the last one filled up with zeros. Calls
-// seen(values, n, largest) for all of it, zeros for what is not finite once scaled, and
-// step(offset, values, n) for blocks without such. Returns how many were not finite.
-template <class Seen, class Step>
-HWY_INLINE size_t for_each_run(const Task& task, float scale, Seen seen, Step step) {
+// step(offset, values, n, largest) for those that are finite once scaled, and for the others
+// lost(values, n, largest), with zeros for what is not. Returns how many numbers were not.
+template <class Lost, class Step>
+HWY_INLINE size_t for_each_run(const Task& task, float scale, Lost lost, Step step) {
   HWY_ALIGN float edge[kRun];
   size_t nonfinite = 0;
   for (size_t offset = 0; offset < task.count; offset += kRun) {
@@ -114,16 +133,18 @@ HWY_INLINE size_t for_each_run(const Task& task, float scale, Seen seen, Step st
     }
     const Largest largest = largest_of(values, n);
     if (finite_times(largest, scale)) {
-      seen(values, n, largest);
-      step(offset, values, n);
+      step(offset, values, n, largest);
       continue;
     }
     for (size_t block = 0; block < n; block += kBlock) {
       HWY_ALIGN float clean[kBlock];
-      const size_t lost = clean_block(values + block, scale, clean);
-      nonfinite += lost;
-      seen(clean, kBlock, largest_of(clean, kBlock));
-      if (lost == 0) step(offset + block, clean, kBlock);
+      const size_t cleaned = clean_block(values + block, scale, clean);
+      nonfinite += cleaned;
+      const Largest left = largest_of(clean, kBlock);
+      if (cleaned == 0)
+        step(offset + block, clean, kBlock, left);
+      else
+        lost(clean, kBlock, left);
     }
   }
   return nonfinite;
@@ -136,7 +157,7 @@ struct Stats {
 
   HWY_INLINE Stats() : largest(hn::Zero(hn::RebindToSigned<Lanes32>())) {}
   HWY_INLINE void add(const float* values, size_t n, Largest of_these) {
-    add_blocks(values, n, chains.sum, chains.squares);
+    add_blocks(values, n, chains);
     largest = hn::Max(largest, of_these);
   }
   HWY_INLINE GradStats total(size_t nonfinite) const {
@@ -146,6 +167,38 @@ struct Stats {
   }
 };
 
+// Steps a run of opened weights and its moments, and sums the gradient. All in one loop: what
+// decodes a moment waits for a division, a sum for the one before it.
+template <class StepRule, StateForm F>
+HWY_INLINE void step_run(const Coefficients& c, const ParamStorage& storage, size_t at, size_t n,
+                         const float* HWY_RESTRICT values, float* HWY_RESTRICT weights,
+                         Chains& sums, Scratch& scratch, const NoiseKeys& keys) {
+  const Lanes32 d;
+  const auto scale = hn::Set(d, c.grad_scale);
+  float* HWY_RESTRICT first = moment_run<F, Moment::kFirst>(storage, at, scratch.first);
+  float* HWY_RESTRICT second = moment_run<F, Moment::kSecond>(storage, at, scratch.second);
+  RunningChains chains(sums);
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+    for (size_t k = i; k < i + hn::Lanes(d); k += kChains)
+      if (k % kChains == 0) chains.add(values + k);
+    auto w = hn::Load(d, weights + i);
+    auto m = load_moment<F, Moment::kFirst>(d, storage, at + i);
+    auto v = hn::Zero(d), root = hn::Zero(d);
+    if (StepRule::kMoments == 2) v = load_moment<F, Moment::kSecond>(d, storage, at + i);
+    StepRule::step(d, c, hn::Mul(hn::LoadU(d, values + i), scale), w, m, v, root);
+    hn::Store(w, d, weights + i);
+    hn::Store(m, d, first + i);
+    if (StepRule::kMoments == 2) {
+      hn::Store(v, d, second + i);
+      hn::Store(root, d, scratch.roots + i);
+    }
+  }
+  chains.store(sums);
+  close_moment<F, Moment::kFirst>(storage, at, n, first, first, keys);
+  if (StepRule::kMoments == 2)
+    close_moment<F, Moment::kSecond>(storage, at, n, second, scratch.roots, keys);
+}
+
 template <class StepRule>
 GradStats update_blocks(const Task& task) {
   // Copies: what a narrow store may alias would be loaded again behind each of them.
@@ -154,36 +207,20 @@ GradStats update_blocks(const Task& task) {
   const NoiseKeys keys(task.noise);
   Scratch scratch;
   Stats stats;
-  const auto seen = [&](const float* values, size_t n, Largest largest)
+  const auto lost = [&](const float* values, size_t n, Largest largest)
                         TRI_INLINE { stats.add(values, n, largest); };
-  const auto step = [&](size_t offset, const float* HWY_RESTRICT values, size_t n) TRI_INLINE {
-    const Lanes32 d;
-    const auto scale = hn::Set(d, c.grad_scale);
+  const auto step = [&](size_t offset, const float* HWY_RESTRICT values, size_t n,
+                        Largest largest) TRI_INLINE {
     const size_t at = task.begin + offset;
     float* HWY_RESTRICT weights = open_weights(storage, at, n, scratch.weights);
-    float* HWY_RESTRICT first = open_moment<Moment::kFirst>(storage, at, n, scratch.first);
-    float* HWY_RESTRICT second = nullptr;
-    if (StepRule::kMoments == 2)
-      second = open_moment<Moment::kSecond>(storage, at, n, scratch.second);
-    for (size_t i = 0; i < n; i += hn::Lanes(d)) {
-      auto w = hn::Load(d, weights + i);
-      auto m = hn::Load(d, first + i);
-      auto v = hn::Zero(d), root = hn::Zero(d);
-      if (StepRule::kMoments == 2) v = hn::Load(d, second + i);
-      StepRule::step(d, c, hn::Mul(hn::LoadU(d, values + i), scale), w, m, v, root);
-      hn::Store(w, d, weights + i);
-      hn::Store(m, d, first + i);
-      if (StepRule::kMoments == 2) {
-        hn::Store(v, d, second + i);
-        hn::Store(root, d, scratch.roots + i);
-      }
-    }
+    by_form(storage.state_form, [&](auto form) TRI_INLINE {
+      step_run<StepRule, form.value>(c, storage, at, n, values, weights, stats.chains, scratch,
+                                     keys);
+    });
     close_weights(storage, at, n, weights, keys);
-    close_moment<Moment::kFirst>(storage, at, n, first, first, keys);
-    if (StepRule::kMoments == 2)
-      close_moment<Moment::kSecond>(storage, at, n, second, scratch.roots, keys);
+    stats.largest = hn::Max(stats.largest, largest);
   };
-  const size_t nonfinite = for_each_run(task, c.grad_scale, seen, step);
+  const size_t nonfinite = for_each_run(task, c.grad_scale, lost, step);
   return stats.total(nonfinite);
 }
 
@@ -194,25 +231,27 @@ Norms measure_blocks(const Task& task) {
   Scratch scratch;
   HWY_ALIGN float direction[kRun];
   Chains of_weights, of_direction;
-  const auto seen = [](const float*, size_t, Largest) TRI_INLINE {};
-  const auto step = [&](size_t offset, const float* HWY_RESTRICT values, size_t n) TRI_INLINE {
+  const auto lost = [](const float*, size_t, Largest) TRI_INLINE {};
+  const auto step = [&](size_t offset, const float* HWY_RESTRICT values, size_t n,
+                        Largest) TRI_INLINE {
     const Lanes32 d;
     const auto scale = hn::Set(d, c.grad_scale);
     const size_t at = task.begin + offset;
     const float* HWY_RESTRICT weights = open_weights(storage, at, n, scratch.weights);
-    const float* HWY_RESTRICT first = open_moment<Moment::kFirst>(storage, at, n, scratch.first);
-    const float* HWY_RESTRICT second = open_moment<Moment::kSecond>(storage, at, n, scratch.second);
-    for (size_t i = 0; i < n; i += hn::Lanes(d)) {
-      const auto g = hn::Mul(hn::LoadU(d, values + i), scale);
-      const auto r = StepRule::direction(d, c, g, hn::Load(d, weights + i), hn::Load(d, first + i),
-                                         hn::Load(d, second + i));
-      hn::Store(r, d, direction + i);
-    }
-    add_blocks(weights, n, of_weights.sum, of_weights.squares);
-    add_blocks(direction, n, of_direction.sum, of_direction.squares);
+    by_form(storage.state_form, [&](auto form) TRI_INLINE {
+      for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+        const auto r = StepRule::direction(
+            d, c, hn::Mul(hn::LoadU(d, values + i), scale), hn::Load(d, weights + i),
+            load_moment<form.value, Moment::kFirst>(d, storage, at + i),
+            load_moment<form.value, Moment::kSecond>(d, storage, at + i));
+        hn::Store(r, d, direction + i);
+      }
+    });
+    add_blocks(weights, n, of_weights);
+    add_blocks(direction, n, of_direction);
   };
   Norms norms;
-  norms.nonfinite = for_each_run(task, c.grad_scale, seen, step);
+  norms.nonfinite = for_each_run(task, c.grad_scale, lost, step);
   norms.weight_squares = join(of_weights.squares);
   norms.direction_squares = join(of_direction.squares);
   return norms;

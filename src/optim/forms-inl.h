@@ -187,43 +187,37 @@ HWY_INLINE uint16_t* scales_at(std::byte* scales, size_t at) {
   return reinterpret_cast<uint16_t*>(scales) + at / kBlock;
 }
 
-template <StateForm F, Moment M>
-HWY_INLINE float* open_moment_as(const ParamStorage& storage, size_t at, size_t n,
-                                 float* HWY_RESTRICT scratch) {
-  const Lanes32 d;
-  std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
+// Lanes(d) values of a moment from `i` on; zeros where it is not kept.
+template <StateForm F, Moment M, class D>
+HWY_INLINE hn::Vec<D> load_moment(D d, const ParamStorage& storage, size_t i) {
+  const std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
   std::byte* const scales = M == Moment::kFirst ? storage.first_scale : storage.second_scale;
-  if (part == nullptr) {
-    for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::Store(hn::Zero(d), d, scratch + i);
-    return scratch;
+  if (part == nullptr) return hn::Zero(d);
+  if constexpr (F == StateForm::kF32) {
+    return hn::Load(d, reinterpret_cast<const float*>(part) + i);
+  } else if constexpr (F == StateForm::kBf16) {
+    return sv::load_as_f32<Format::kBf16>(d, part, i);
+  } else if constexpr (M == Moment::kFirst) {
+    const auto* codes = reinterpret_cast<const int8_t*>(part);
+    return sv::load_first_moment(d, codes, *scales_at(scales, i), i);
+  } else {
+    const auto* codes = reinterpret_cast<const uint8_t*>(part);
+    return sv::load_second_moment(d, codes, *scales_at(scales, i), i);
   }
-  if constexpr (F == StateForm::kF32) return reinterpret_cast<float*>(part) + at;
-  if constexpr (F == StateForm::kBf16) {
-    for (size_t i = 0; i < n; i += hn::Lanes(d))
-      hn::Store(sv::load_as_f32<Format::kBf16>(d, part, at + i), d, scratch + i);
-  }
-  if constexpr (F == StateForm::kInt8) {
-    const uint16_t* scale = scales_at(scales, at);
-    for (size_t block = 0; block < n; block += kBlock, ++scale) {
-      for (size_t i = block; i < block + kBlock; i += hn::Lanes(d)) {
-        if constexpr (M == Moment::kFirst) {
-          const auto* codes = reinterpret_cast<const int8_t*>(part);
-          hn::Store(sv::load_first_moment(d, codes, *scale, at + i), d, scratch + i);
-        } else {
-          const auto* codes = reinterpret_cast<const uint8_t*>(part);
-          hn::Store(sv::load_second_moment(d, codes, *scale, at + i), d, scratch + i);
-        }
-      }
-    }
-  }
-  return scratch;
+}
+
+// Where a run's new values go until it is closed.
+template <StateForm F, Moment M>
+HWY_INLINE float* moment_run(const ParamStorage& storage, size_t at, float* scratch) {
+  std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
+  return F == StateForm::kF32 && part != nullptr ? reinterpret_cast<float*>(part) + at : scratch;
 }
 
 // `roots`: of a second moment.
 template <StateForm F, Moment M>
-HWY_INLINE void close_moment_as(const ParamStorage& storage, size_t at, size_t n,
-                                const float* HWY_RESTRICT run, const float* HWY_RESTRICT roots,
-                                const NoiseKeys& keys) {
+HWY_INLINE void close_moment(const ParamStorage& storage, size_t at, size_t n,
+                             const float* HWY_RESTRICT run, const float* HWY_RESTRICT roots,
+                             const NoiseKeys& keys) {
   const Lanes32 d;
   std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
   std::byte* const scales = M == Moment::kFirst ? storage.first_scale : storage.second_scale;
@@ -250,21 +244,6 @@ HWY_INLINE void close_weights(const ParamStorage& storage, size_t at, size_t n, 
                               const NoiseKeys& keys) {
   by_form(storage.weight_form,
           [&](auto form) HWY_ATTR { close_weights_as<form.value>(storage, at, n, run, keys); });
-}
-
-template <Moment M>
-HWY_INLINE float* open_moment(const ParamStorage& storage, size_t at, size_t n, float* scratch) {
-  return by_form(storage.state_form, [&](auto form) HWY_ATTR {
-    return open_moment_as<form.value, M>(storage, at, n, scratch);
-  });
-}
-
-template <Moment M>
-HWY_INLINE void close_moment(const ParamStorage& storage, size_t at, size_t n, const float* run,
-                             const float* roots, const NoiseKeys& keys) {
-  by_form(storage.state_form, [&](auto form) HWY_ATTR {
-    close_moment_as<form.value, M>(storage, at, n, run, roots, keys);
-  });
 }
 
 }  // namespace

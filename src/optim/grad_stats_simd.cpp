@@ -14,10 +14,11 @@ GradStats stats_of(const float* values, size_t count) {
   const ParamStorage storage;
   const Task task{coefficients, storage, 0, count, values, Noise{}};
   Stats stats;
-  const auto seen = [&](const float* some, size_t n, Largest largest)
+  const auto lost = [&](const float* some, size_t n, Largest largest)
                         TRI_INLINE { stats.add(some, n, largest); };
-  const auto step = [](size_t, const float*, size_t) TRI_INLINE {};
-  const size_t nonfinite = for_each_run(task, 1.0f, seen, step);
+  const auto step = [&](size_t, const float* some, size_t n, Largest largest)
+                        TRI_INLINE { stats.add(some, n, largest); };
+  const size_t nonfinite = for_each_run(task, 1.0f, lost, step);
   return stats.total(nonfinite);
 }
 
