@@ -265,7 +265,10 @@ Result<ResolvedConfig> resumed_config(const RunDirectory& run, const Settings& c
 std::optional<std::string> note_other_target(RunState& state) {
   const std::string before = std::exchange(state.simd_target, simd::active_target());
   if (before == state.simd_target) return std::nullopt;
-  const bool products = before == simd::kBf16Target || state.simd_target == simd::kBf16Target;
+  const auto multiplies = [](std::string_view target) {
+    return target == simd::kBf16Target || target == simd::kAmxTarget;
+  };
+  const bool products = multiplies(before) != multiplies(state.simd_target);
   return fmt::format(
       "saved on SIMD target {} and continued on {}: results may differ{}; TRIACCEL_SIMD={} would "
       "repeat them",

@@ -54,6 +54,7 @@ const std::vector<ConvCase> kConvCases = {
     {"even", {9, 8, 6}, 20, 3, 3, 2, 1, 1, 5},
     {"halves", {6, 6, 16}, 40, 3, 3, 1, 1, 2, 3},
     {"wide", {1, 1, 2101}, 34, 1, 1, 1, 0, 1, 3},
+    {"many", {4, 5, 18}, 34, 3, 3, 2, 1, 1, 70},
     // Units apart: several taps, windows, and more slots than lie side by side.
     {"apart", {24, 23, 18}, 20, 3, 3, 1, 1, 1, 5},
     {"large_stem", {45, 47, 3}, 12, 3, 3, 2, 1, 1, 4},
@@ -158,19 +159,22 @@ class ConvTest : public testing::TestWithParam<ConvCase> {
     src.stored = whole_tensor(x.data(), Format::kF32, g.in);
     const auto y = run_forward(one, src), dx = run_backward_data(one);
     const auto dw = run_backward_weights(one, 2, 0, n, nullptr);
+    const auto dw_of_four = run_backward_weights(one, 4, 0, n, nullptr);
     for (const size_t threads : {2, 3, 8}) {
       base::ThreadPool pool(threads);
       EXPECT_EQ(y, run_forward(pool, src));
       EXPECT_EQ(dx, run_backward_data(pool));
       EXPECT_EQ(dw, run_backward_weights(pool, 2, 0, n, nullptr));
+      EXPECT_EQ(dw_of_four, run_backward_weights(pool, 4, 0, n, nullptr));
     }
   }
   void expect_the_bits_of_the_whole_batch_from_micro_batches() {
     base::ThreadPool pool(2);
-    for (const int64_t ghost : {2, 3}) expect_no_difference(pool, ghost, n / (2 * ghost) * ghost);
+    for (const int64_t ghost : {2, 3, 4})
+      expect_no_difference(pool, ghost, std::max(ghost, n / (2 * ghost) * ghost));
   }
   void expect_no_difference(base::ThreadPool& pool, int64_t ghost, int64_t first) {
-    if (first == 0) return;
+    if (first >= n) return;
     const auto whole = run_backward_weights(pool, ghost, 0, n, nullptr);
     const auto part = run_backward_weights(pool, ghost, 0, first, nullptr);
     EXPECT_EQ(whole, run_backward_weights(pool, ghost, first, n - first, part.data()));

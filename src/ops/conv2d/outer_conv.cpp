@@ -26,13 +26,15 @@ struct Workspace {
     delivery = scratch.take(plan.delivery_floats());
     row_floats =
         std::max((g.in.w + 2 * g.padding_w + g.kernel_w) * g.group_in(), g.out.w * g.group_out());
-    if (!plan.as_rows)
+    blocks = scratch.take(plan.block_floats());
+    if (!plan.as_rows && !plan.blocks)
       row = scratch.take(plan.products == Products::kBf16 ? 2 * row_floats : row_floats);
     runs = reinterpret_cast<Run*>(scratch.rest());
   }
   float* unit = nullptr;  // packed, with units apart
   float* sums;            // [job of outs_at_once()][tap][in panel of the job][rows][16]
   float* delivery;        // see OuterPlan::delivery_floats()
+  float* blocks;          // see OuterPlan::block_floats()
   float* row = nullptr;   // one row of an image, or the same row of two
   int64_t row_floats;
   Run* runs;
@@ -112,7 +114,7 @@ bool load_lane(const OuterPlan& p, const OuterUnit& u, int64_t lane, const Works
 void pack_input(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t group,
                 size_t share, const Packed& to, const Workspace& work, Largest& largest) {
   const ConvGeometry& g = p.geometry;
-  const int64_t in = g.group_in(), rows = outer_rows(), wide = p.packed_columns, lanes = p.lanes(u);
+  const int64_t in = g.group_in(), rows = p.in_width, wide = p.packed_columns, lanes = p.lanes(u);
   const int64_t edge = p.window ? g.padding_w * in : 0, middle = g.in.w * in;
   for_share(share, lanes, u.in_rows, [&](int64_t lane, int64_t y) {
     float* at = to.x + (y * wide * lanes + lane) * rows;
@@ -177,11 +179,137 @@ void load_rows_of(const OuterPlan& p, const OuterUnit& u, const Source& x, const
              [&](const RowRange& range, float* rows) { load_grad_rows(d, range, rows, g_step); });
 }
 
+// Calls pack(first sample, samples, line, first column, columns) for a share of the lines of a unit
+// and of its samples, 32 at a time, a piece of a line after the other.
+template <class Pack>
+void for_block_pieces(const OuterPlan& p, const OuterUnit& u, size_t share, int64_t lines,
+                      int64_t columns, Pack pack) {
+  for_share(share, p.lanes(u) / kBlockUnits, lines, [&](int64_t block, int64_t line) {
+    const int64_t first = block * kBlockDepth, samples = std::min(kBlockDepth, u.samples - first);
+    for (int64_t column = 0; column < columns; column += p.block_columns)
+      pack(first, samples, line, column, std::min(p.block_columns, columns - column));
+  });
+}
+
+// The blocks of a pixel, see Note [Units as blocks]: `line` and `column` of a tensor whose lines
+// are `wide` columns as packed.
+int64_t block_at(const OuterPlan& p, const OuterUnit& u, int64_t first_sample, int64_t line,
+                 int64_t wide, int64_t column) {
+  return ((line * wide + column) * p.lanes(u) / kBlockUnits + first_sample / kBlockDepth) *
+         kBlockFloats;
+}
+
+void pack_input_blocks(const OuterPlan& p, const OuterUnit& u, const Source& x, int64_t group,
+                       size_t share, const Packed& to, const Workspace& work, Largest& largest) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t in = g.group_in(), wide = p.packed_columns, each = wide / g.stride_w;
+  const int64_t columns = p.window ? g.out.w : g.in.w;
+  for_block_pieces(
+      p, u, share, u.in_rows, columns,
+      [&](int64_t first, int64_t samples, int64_t y, int64_t column, int64_t count) {
+        // Input columns [begin, end) of which those from `left` on lie before the image.
+        const int64_t begin = p.window ? column * g.stride_w - g.padding_w : column;
+        const int64_t end = p.window ? (column + count - 1) * g.stride_w - g.padding_w + g.kernel_w
+                                     : column + count;
+        const int64_t real = std::clamp<int64_t>(begin, 0, g.in.w);
+        const int64_t real_end = std::clamp<int64_t>(end, real, g.in.w);
+        const int64_t stride = (end - begin) * in;
+        for (int64_t n = 0; n < samples; ++n) {
+          float* const row = work.blocks + n * stride;
+          std::fill_n(row, (real - begin) * in, 0.0f);
+          float* const middle = row + (real - begin) * in;
+          if (real_end > real)
+            load_rows(x,
+                      {u.sample + first + n, (u.in_row + y) * g.in.w + real, real_end - real,
+                       group * in, in},
+                      middle, in);
+          if (p.bounded_gradient()) largest.see(middle, (real_end - real) * in);
+          std::fill(middle + (real_end - real) * in, row + stride, 0.0f);
+        }
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t at =
+              p.window ? column + i : (column + i) % g.stride_w * each + (column + i) / g.stride_w;
+          pack_block(work.blocks + (p.window ? i * g.stride_w : i) * in, samples, stride,
+                     p.channels, true, to.x + block_at(p, u, first, y, wide, at), to.x_stride);
+        }
+      });
+}
+
+void pack_gradient_blocks(const OuterPlan& p, const OuterUnit& u, const GradSource& d,
+                          int64_t group, size_t share, const Packed& to, const Workspace& work,
+                          Largest& largest) {
+  const ConvGeometry& g = p.geometry;
+  const int64_t out = g.group_out();
+  for_block_pieces(
+      p, u, share, u.out_rows, g.out.w,
+      [&](int64_t first, int64_t samples, int64_t y, int64_t column, int64_t count) {
+        const int64_t stride = count * out;
+        for (int64_t n = 0; n < samples; ++n) {
+          float* const row = work.blocks + n * stride;
+          load_grad_rows(
+              d,
+              {u.sample + first + n, (u.out_row + y) * g.out.w + column, count, group * out, out},
+              row, out);
+          if (p.bounded_gradient()) largest.see(row, stride);
+        }
+        for (int64_t i = 0; i < count; ++i)
+          pack_block(work.blocks + i * out, samples, stride, out, false,
+                     to.g + block_at(p, u, first, y, g.out.w, column + i), to.g_stride);
+      });
+}
+
+// One operand of a flat plan: load(range, rows) fills rows of fp32, keep(rows, first, count) sees
+// them.
+template <class Load, class Keep>
+void pack_flat(const OuterPlan& p, const OuterUnit& u, const Shape& map, bool alike, size_t share,
+               bool turned, float* to, int64_t panel_stride, const Workspace& work,
+               Largest& largest, Load load, Keep keep) {
+  const int64_t positions = u.samples * u.out_rows * map.w;
+  const int64_t all = p.flat_positions(u) / kBlockUnits;
+  const auto cut = [all](size_t s) { return all * static_cast<int64_t>(s) / int64_t{kShares}; };
+  for (int64_t block = cut(share); block < cut(share + 1);) {
+    const int64_t blocks = std::min(p.block_columns, cut(share + 1) - block);
+    const int64_t begin = block * kBlockDepth;
+    const int64_t end = std::min(positions, begin + blocks * kBlockDepth);
+    for_unit_ranges(u, map, alike, begin, end, [&](const RowRange& range, int64_t i) {
+      load(range, work.blocks + (i - begin) * map.c);
+    });
+    if (p.bounded_gradient()) largest.see(work.blocks, (end - begin) * map.c);
+    keep(work.blocks, begin, end - begin);
+    for (int64_t i = 0; i < blocks; ++i)
+      pack_block(work.blocks + i * kBlockDepth * map.c,
+                 std::min(kBlockDepth, end - begin - i * kBlockDepth), map.c, map.c, turned,
+                 to + (block + i) * kBlockFloats, panel_stride);
+    block += blocks;
+  }
+}
+
+void pack_flat_unit(const OuterPlan& p, const OuterUnit& u, const Source& x, const GradSource& d,
+                    size_t share, const Packed& to, const Workspace& work, Largest& largest_x,
+                    Largest& largest_g) {
+  const Shape &in = p.geometry.in, &out = p.geometry.out;
+  pack_flat(
+      p, u, in, x.alike(), share, true, to.x, to.x_stride, work, largest_x,
+      [&](const RowRange& range, float* rows) { load_rows(x, range, rows, in.c); },
+      [](const float*, int64_t, int64_t) {});
+  pack_flat(
+      p, u, out, d.alike(), share, false, to.g, to.g_stride, work, largest_g,
+      [&](const RowRange& range, float* rows) { load_grad_rows(d, range, rows, out.c); },
+      [&](const float* rows, int64_t first, int64_t count) {
+        if (p.unit_rows > 0)
+          pair_channels(rows, count, out.c, to.rows + first * units(p.products, out.c));
+      });
+}
+
 // The positions of a unit that the taps (ky, columns) multiply.
 size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t ky, const TapColumns& columns,
                  Run* runs) {
   const ConvGeometry& g = p.geometry;
   const int64_t wide = p.packed_columns, lanes = p.lanes(u);
+  if (p.flat()) {
+    *runs = {0, 0, static_cast<int32_t>(p.flat_positions(u))};
+    return 1;
+  }
   if (columns.last <= columns.first) return 0;
   size_t count = 0;
   for (int64_t y = 0; y < u.out_rows; ++y) {
@@ -246,7 +374,9 @@ struct JobGroup {
 // Adds what a unit contributes to `jobs` jobs from `job` on, whose sums lie `stride` apart.
 void multiply(const OuterPlan& p, const OuterUnit& unit, const Packed& packed, const OuterJob& job,
               size_t jobs, Run* runs, float* sums, int64_t stride) {
-  const auto tile = p.products == Products::kBf16 ? pair_outer_tile : outer_tile;
+  const auto tile = p.blocks                        ? block_outer_tile
+                    : p.products == Products::kBf16 ? pair_outer_tile
+                                                    : outer_tile;
   const OuterPanels x{packed.x + job.first_panel * packed.x_stride, p.input_step(), packed.x_stride,
                       job.panels};
   const OuterPanels g{packed.g + job.out_panel * packed.g_stride, p.gradient_step(),
@@ -300,6 +430,12 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
       const auto pack = [&](size_t i, size_t share, const Packed& packed, const Workspace& work) {
         const OuterUnit& unit = p.units[first + i];
         if (p.as_rows) return load_rows_of(p, unit, x, d, share, packed, largest_x, largest_g);
+        if (p.flat())
+          return pack_flat_unit(p, unit, x, d, share, packed, work, largest_x, largest_g);
+        if (p.blocks) {
+          pack_input_blocks(p, unit, x, group, share, packed, work, largest_x);
+          return pack_gradient_blocks(p, unit, d, group, share, packed, work, largest_g);
+        }
         pack_input(p, unit, x, group, share, packed, work, largest_x);
         pack_gradient(p, unit, d, group, share, packed, work, largest_g);
       };

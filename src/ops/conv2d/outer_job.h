@@ -1,6 +1,6 @@
 #pragma once
 // Room: ops. How backward to dense weights is cut into jobs, whatever makes their sums: a plan has
-// in_panels of outer_rows() input channels, out_panels of 16 output channels and `channels` rows of
+// in_panels of in_width input channels, out_panels of 16 output channels and `channels` rows of
 // each tap, and job_panels says how many in panels a job takes.
 #include <algorithm>
 #include <cstddef>
@@ -25,13 +25,14 @@ struct OuterJob {
     out_panel = static_cast<int64_t>(index) / blocks;
     first_panel = static_cast<int64_t>(index) % blocks * p.job_panels;
     panels = std::min(p.job_panels, p.in_panels - first_panel);
-    first_row = first_panel * outer_rows();
-    rows = std::min(panels * outer_rows(), p.channels - first_row);
+    width = p.in_width;
+    first_row = first_panel * width;
+    rows = std::min(panels * width, p.channels - first_row);
     begin = (group * p.out_panels + out_panel) * p.geometry.panel_floats() + first_row * kPanel;
   }
-  int64_t tap_floats() const { return panels * outer_rows() * kPanel; }  // of a tap's sums
+  int64_t tap_floats() const { return panels * width * kPanel; }  // of a tap's sums
 
-  int64_t out_panel, first_panel, panels;
+  int64_t out_panel, first_panel, panels, width;
   int64_t first_row, rows;  // of each tap
   int64_t begin;            // where tap 0 of the job starts in storage
 };

@@ -14,6 +14,11 @@ using base::ceil_div;
 // About 256 positions of 16 gradients are 16 KiB: a unit's panel of g stays in L1 while the panels
 // of x stream past it.
 constexpr int64_t kUnitPositions = 256;
+// With blocks a panel of 16 channels is 256 KiB at the most: the rows above and below a strip are
+// packed twice. Rows of 32 samples on their way there are in L2.
+constexpr int64_t kBlockPositions = 4096, kBlockRowFloats = 32 << 10;
+// With fewer samples than that pairs of them are multiplied one by one.
+constexpr int64_t kLeastBlockSamples = 4;
 // Packed at a time: small beside the activations, large beside the cost of three barriers
 // (EfficientNet-B0 at 224 pixels: 1 MiB would make the way back 1.04 times as long, Zen 4).
 constexpr int64_t kChunkBytes = 4 << 20;
@@ -43,21 +48,28 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
   channels = window ? g.kernel_w * g.group_in() : g.group_in();
   taps = window ? g.kernel_h : g.taps();
   as_rows = g.pointwise() && products == Products::kF32;
-  in_panels = ceil_div(channels, outer_rows());
+  blocks = products == Products::kBf16 && simd::multiplies_blocks() &&
+           (g.pointwise() || ghost >= kLeastBlockSamples);
+  in_width = blocks ? kPanel : outer_rows();
+  in_panels = ceil_div(channels, in_width);
   out_panels = g.panels();
   packed_columns = window ? g.out.w : ceil_div(g.in.w, g.stride_w) * g.stride_w;
   if (window) tap_columns.push_back({0, g.out.w, 0});
   for (int64_t kx = 0; !window && kx < g.kernel_w; ++kx)
     tap_columns.push_back(columns_of(g, kx, packed_columns));
 
-  const int64_t rows_at_once = std::clamp<int64_t>(kUnitPositions / g.out.w, 1, g.out.h);
+  const bool of_samples = blocks && !flat();
+  const int64_t unit_columns =
+      of_samples ? kBlockPositions / kBlockUnits / g.out.w : kUnitPositions / g.out.w;
+  const int64_t rows_at_once = std::clamp<int64_t>(unit_columns, 1, g.out.h);
   const int64_t strip = rows_at_once < g.out.h
                             ? std::max<int64_t>(rows_at_once, std::min<int64_t>(4, g.out.h))
                             : g.out.h;
-  const int64_t side_by_side = products == Products::kBf16 ? 2 : 1;
-  const int64_t together = std::min(
-      ghost,
-      side_by_side * (strip < g.out.h ? 1 : std::max<int64_t>(1, kUnitPositions / g.out.pixels())));
+  const int64_t side_by_side = of_samples ? kBlockDepth : products == Products::kBf16 ? 2 : 1;
+  const int64_t positions = of_samples ? kBlockPositions / kBlockUnits : kUnitPositions;
+  const int64_t together =
+      std::min(ghost, side_by_side *
+                          (strip < g.out.h ? 1 : std::max<int64_t>(1, positions / g.out.pixels())));
   unit_x = unit_g = unit_rows = 0;
   for (int64_t first = 0; first < n; first += ghost) {
     for (int64_t s = first; s < std::min(n, first + ghost); s += together) {
@@ -68,18 +80,28 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
         const int64_t high =
             std::min(g.in.h, (y + rows - 1) * g.stride_h - g.padding_h + g.kernel_h);
         units.push_back({s, count, y, rows, low, std::max<int64_t>(0, high - low)});
-        unit_x = std::max(unit_x, units.back().in_rows * packed_columns * lanes(units.back()));
-        unit_g = std::max(unit_g, rows * g.out.w * lanes(units.back()));
+        const OuterUnit& unit = units.back();
+        unit_x = std::max(
+            unit_x, flat() ? flat_positions(unit) : unit.in_rows * packed_columns * lanes(unit));
+        unit_g = std::max(unit_g, flat() ? flat_positions(unit) : rows * g.out.w * lanes(unit));
         if (keep_rows)
           unit_rows = std::max(unit_rows, rows * g.out.w * count * ops::units(products, g.out.c));
       }
     }
   }
 
+  block_columns = 0;
+  if (blocks) {
+    const int64_t row = std::max(g.group_in() * (window ? g.stride_w : 1), g.group_out());
+    block_columns = std::clamp<int64_t>(kBlockRowFloats / (kBlockDepth * row), 1,
+                                        flat() ? unit_g : std::max(g.in.w, g.out.w));
+  }
+
   // An odd number of rows per tap is delivered a panel at a time: see Note [Panels].
   job_panels = channels % 2 != 0
                    ? in_panels
                    : panels_of_job(in_panels, out_panels, outs_at_once() * kWantedJobs);
+  if (blocks) job_panels = std::min(in_panels, ceil_div(job_panels, 2) * 2);  // two at a time
 
   const auto unit_bytes = static_cast<int64_t>(unit_floats() * sizeof(float));
   const int64_t all_bytes = unit_bytes * static_cast<int64_t>(units.size());
@@ -116,16 +138,26 @@ size_t OuterPlan::shared_bytes() const {
   return chunk_units * (apart ? slot_floats() : unit_floats()) * sizeof(float);
 }
 
+int64_t OuterPlan::block_floats() const {
+  if (!blocks) return 0;
+  const int64_t overlap =
+      window ? geometry.kernel_w - std::min(geometry.kernel_w, geometry.stride_w) : 0;
+  const int64_t input =
+      ((window ? geometry.stride_w : 1) * block_columns + overlap) * geometry.group_in();
+  return kBlockDepth * std::max(input, block_columns * geometry.group_out());
+}
+
 size_t OuterPlan::worker_bytes() const {
   const int64_t input_row =
       (geometry.in.w + 2 * geometry.padding_w + geometry.kernel_w) * geometry.group_in();
   const int64_t output_row = geometry.out.w * geometry.group_out();
-  const int64_t rows = as_rows ? 0 : products == Products::kBf16 ? 2 : 1;
+  const int64_t rows = as_rows || blocks ? 0 : products == Products::kBf16 ? 2 : 1;
   const int64_t longest_strip = geometry.out.h;
   const int64_t unit = apart ? static_cast<int64_t>(unit_floats()) : 0;
   return padded_bytes(unit) + padded_bytes(delivery_floats()) +
          padded_bytes(outs_at_once() * job_sums()) +
-         padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(longest_strip * 3);
+         padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(block_floats()) +
+         padded_bytes(longest_strip * 3);
 }
 
 }  // namespace tri::ops

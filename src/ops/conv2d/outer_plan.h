@@ -16,12 +16,19 @@
 // odd number of cache lines apart and few are taken at a time: their lines must meet in L1. So
 // nothing is packed: both operands are loaded as [sample][row][column][channels], padded with
 // zeros, and dX is made of the same rows.
+//
+// Note [Units as blocks]. Where the processor multiplies blocks (block_kernel.h) a position of both
+// operands is one of 16 that are multiplied at once: a pixel of 32 samples, zeros where there are
+// fewer, so that taps shift whole blocks. With very few samples most of a block would be zeros, and
+// pairs are multiplied one by one as elsewhere. A 1x1 convolution of stride 1 takes 32 pixels
+// instead that follow each other.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "base/ceil_div.h"
+#include "ops/conv2d/block_kernel.h"
 #include "ops/conv2d/conv_geometry.h"
 #include "ops/conv2d/pair_kernel.h"
 #include "ops/rows/rows.h"
@@ -60,23 +67,33 @@ struct OuterPlan {
   // A window packs the kernel_w neighbours of an output column as one row of kernel_w * in
   // channels: full tiles where the input has fewer channels than a tile has rows.
   bool window;
-  bool as_rows;            // see Note [Units as rows]
-  int64_t channels;        // rows of one tap as packed: in channels, or kernel_w times that
-  int64_t taps;            // taps as packed: all, or kernel_h
-  int64_t in_panels;       // of outer_rows() channels
-  int64_t out_panels;      // of 16
-  int64_t job_panels;      // in_panels that one job works on
-  int64_t packed_columns;  // of a row of x
+  bool as_rows;      // see Note [Units as rows]
+  bool blocks;       // see Note [Units as blocks]
+  int64_t channels;  // rows of one tap as packed: in channels, or kernel_w times that
+  int64_t taps;      // taps as packed: all, or kernel_h
+  int64_t in_width;  // channels of an in panel: outer_rows(), with blocks 16
+  int64_t in_panels;
+  int64_t out_panels;                   // of 16
+  int64_t job_panels;                   // in_panels that one job works on
+  int64_t packed_columns;               // of a row of x
   std::vector<TapColumns> tap_columns;  // of taps beside each other; one with windows
   std::vector<OuterUnit> units;
   bool apart;              // see Note [Units apart]
   size_t chunk_units;      // packed at a time; apart: summed before they are added
   int64_t unit_x, unit_g;  // the most positions of one unit in packed x and packed g
   int64_t unit_rows;       // units of its rows, see packed_rows(); 0: they are not kept
+  int64_t block_columns;   // with blocks: columns whose rows of 32 samples are loaded together
 
+  // Blocks of pixels that follow each other, not of samples.
+  bool flat() const { return blocks && geometry.pointwise(); }
   // Samples of a unit as they lie packed: with pairs two side by side, the last one beside zeros.
   int64_t lanes(const OuterUnit& unit) const {
+    if (blocks) return base::ceil_div(unit.samples, kBlockDepth) * kBlockUnits;
     return products == Products::kBf16 ? (unit.samples + 1) / 2 : unit.samples;
+  }
+  // Positions of a unit of a flat plan, in whole blocks.
+  int64_t flat_positions(const OuterUnit& unit) const {
+    return base::ceil_div(unit.samples * unit.out_rows * geometry.out.w, kBlockDepth) * kBlockUnits;
   }
 
   // Jobs of neighbouring out panels that a thread works on together.
@@ -84,7 +101,7 @@ struct OuterPlan {
     return {out_panels, products == Products::kBf16 ? 2 : most_outer_panels()};
   }
   int64_t outs_at_once() const { return outs().largest(); }
-  int64_t job_sums() const { return taps * job_panels * outer_rows() * kPanel; }  // the most of one
+  int64_t job_sums() const { return taps * job_panels * in_width * kPanel; }  // the most of one
 
   size_t chunks() const { return (units.size() + chunk_units - 1) / chunk_units; }
   size_t jobs() const;  // of one chunk and group
@@ -98,14 +115,15 @@ struct OuterPlan {
   size_t slot_floats() const;  // [job][tap][in panel of the job][rows][16]
   // Room for a part of dW without the padding of its sums; an even number of rows has none.
   int64_t delivery_floats() const { return channels % 2 == 0 ? 0 : geometry.panel_floats(); }
-  size_t shared_bytes() const;  // packed chunk; apart: its slots
+  int64_t block_floats() const;  // rows of block_columns of 32 samples, before they are packed
+  size_t shared_bytes() const;   // packed chunk; apart: its slots
   size_t worker_bytes() const;
 
   // Of unit `index` of a packed chunk: [out panel][row][column][sample][16], panels `stride` and
   // positions `step` floats apart, or rows; before it x, likewise.
   const float* packed_gradient(const float* chunk, size_t index) const;
-  int64_t input_step() const { return as_rows ? row_step(in_panels * outer_rows()) : outer_rows(); }
-  int64_t input_stride() const { return as_rows ? outer_rows() : unit_x * outer_rows() + kSkew; }
+  int64_t input_step() const { return as_rows ? row_step(in_panels * in_width) : in_width; }
+  int64_t input_stride() const { return as_rows ? in_width : unit_x * in_width + kSkew; }
   int64_t input_floats() const {
     return as_rows ? unit_x * input_step() : in_panels * input_stride();
   }

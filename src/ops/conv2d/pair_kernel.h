@@ -1,6 +1,6 @@
 #pragma once
 // Room: ops. The register kernels of panel_kernel.h for operands in bf16, on processors that
-// multiply pairs of them (Note [AVX3_BF16] in simd/target.h).
+// multiply pairs of them (Notes [AVX3_BF16] and [AVX3_AMX] in simd/target.h).
 //
 // Note [Units]. Kernels and lists count in units of four bytes. A unit is one fp32 number, or a
 // pair of bf16 numbers, the first in the low half, whose two products go into the same sum:
@@ -9,11 +9,14 @@
 //
 // Both operands are rounded to bf16, their products are exact, sums are fp32: of a pair first the
 // second product is added, then the first, each with one rounding. Subnormal numbers count as zero.
+// Where the processor multiplies whole blocks, pair_tile() and pair_tile_rounded() are those of
+// block_kernel.h, with sums in the order of Note [Blocks].
 #include <cstddef>
 #include <cstdint>
 
 #include "ops/conv2d/panel_kernel.h"
 #include "ops/rows/rows.h"
+#include "simd/target.h"
 
 namespace tri::ops {
 
@@ -24,9 +27,11 @@ constexpr int64_t units(Products products, int64_t numbers) {
   return products == Products::kBf16 ? (numbers + 1) / 2 : numbers;
 }
 
-// The most panels that the register kernel of these products takes.
+// The most panels that the register kernel of these products takes; blocks (block_kernel.h) take
+// many, so that what is gathered of the rows is used often.
 inline int64_t most_panels(Products products) {
-  return products == Products::kBf16 ? 2 : most_panels();
+  if (products == Products::kF32) return most_panels();
+  return simd::multiplies_blocks() ? kMostPanels : 2;
 }
 
 // Whether results of pairs are what the tensor stores, so that pair_tile_rounded() can put them

@@ -3,9 +3,11 @@
 #include <type_traits>
 
 #include "hwy/base.h"
+#include "ops/conv2d/block_kernel.h"
 #include "ops/conv2d/pair_kernel.h"
+#include "ops/conv2d/pair_results-inl.h"
 #include "ops/conv2d/pair_units-inl.h"
-#include "simd/convert.h"
+#include "simd/target.h"
 
 #if HWY_ARCH_X86
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
@@ -20,59 +22,6 @@ constexpr int kOuterRows = kAvx512OuterRows;
 HWY_INLINE __m512 multiply_add(__m512 a, __m512 b, __m512 sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
-
-// Where the sums of a row go: as they are, into scratch or a tensor of fp32.
-struct WideResults {
-  float* out;
-
-  template <int kPanels>
-  HWY_INLINE void store(const __m512 (&sums)[kPanels], int64_t at) const {
-    for (int v = 0; v < kPanels; ++v) _mm512_storeu_ps(out + at + v * kPanel, sums[v]);
-  }
-};
-
-// Or rounded to bf16, into their tensor.
-struct NarrowResults {
-  uint16_t* out;
-  int64_t channels;  // of the panels that the tensor has
-  __mmask32 there;   // the same, as lanes
-  StoreCounts* lost;
-
-  // Of a row in which something may be lost, and of subnormal numbers, which the instruction would
-  // take for zeros: with the bits and the counts of store_rows().
-  HWY_NOINLINE void store_counted(const float* sums, int64_t at) const {
-    const simd::ConvertCounts counts =
-        simd::encode(numeric::Format::kBf16, sums, out + at, static_cast<size_t>(channels));
-    lost->overflow += counts.overflow;
-    lost->underflow += counts.underflow;
-  }
-
-  template <int kPanels>
-  HWY_INLINE void store(const __m512 (&sums)[kPanels], int64_t at) const {
-    const __m512 second = kPanels == 2 ? sums[kPanels - 1] : _mm512_setzero_ps();
-    const auto codes = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, sums[0]));
-    const __m512i magnitude = _mm512_set1_epi16(0x7fff), infinity = _mm512_set1_epi16(0x7f80);
-    const __mmask32 special =
-        _mm512_mask_cmpeq_epi16_mask(there, _mm512_and_si512(codes, infinity), infinity);
-    __mmask32 zeros = _mm512_mask_testn_epi16_mask(there, codes, magnitude);
-    if (zeros != 0) {
-      const __mmask16 low = _mm512_cmp_ps_mask(sums[0], _mm512_setzero_ps(), _CMP_NEQ_UQ);
-      const __mmask16 high = _mm512_cmp_ps_mask(second, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-      zeros &= _mm512_kunpackw(high, low);
-    }
-    if ((special | zeros) != 0) {
-      alignas(64) float row[2 * kPanel];
-      _mm512_store_ps(row, sums[0]);
-      _mm512_store_ps(row + kPanel, second);
-      return store_counted(row, at);
-    }
-    if constexpr (kPanels == 2)
-      _mm512_mask_storeu_epi16(out + at, there, codes);
-    else
-      _mm256_mask_storeu_epi16(out + at, static_cast<__mmask16>(there),
-                               _mm512_castsi512_si256(codes));
-  }
-};
 
 template <int kCount, int kPanels, class Results>
 HWY_INLINE void pair_block(const PanelTile& t, const Results results, int64_t panel_units,
@@ -187,14 +136,16 @@ void pack_width(const float* first, const float* second, int64_t rows, int64_t s
 }  // namespace
 
 void pair_tile(const PanelTile& tile, int64_t panels, int64_t panel_units) noexcept {
+  if (simd::multiplies_blocks()) return block_tile(tile, panels, panel_units);
   pair_results(tile, WideResults{tile.out}, panels, panel_units);
 }
 
 StoreCounts pair_tile_rounded(const PanelTile& tile, uint16_t* out, int64_t channels,
                               int64_t panels, int64_t panel_units) noexcept {
+  if (simd::multiplies_blocks())
+    return block_tile_rounded(tile, out, channels, panels, panel_units);
   StoreCounts lost;
-  const auto there = static_cast<__mmask32>((uint64_t{1} << channels) - 1);
-  pair_results(tile, NarrowResults{out, channels, there, &lost}, panels, panel_units);
+  pair_results(tile, NarrowResults{out, channels, &lost}, panels, panel_units);
   return lost;
 }
 

@@ -6,33 +6,21 @@
 #include <utility>
 #include <vector>
 
-#include "base/draws.h"
 #include "numeric/round.h"
+#include "ops/conv2d/drawn_pairs.h"
 #include "ops/conv2d/pair_kernel.h"
 #include "simd/target.h"
 
 namespace tri::ops {
 namespace {
 
-class PairKernel : public testing::Test {
+class PairKernel : public DrawnPairs {
  protected:
   void SetUp() override {
-    if (!simd::multiplies_bf16()) GTEST_SKIP() << "the machine has no products of bf16";
+    if (!simd::force_target(simd::kBf16Target).has_value())
+      GTEST_SKIP() << "the machine has no products of bf16";
   }
-  // A bf16 number of any exponent that sums survive; every fourth is zero, subnormal or tiny.
-  uint32_t number() {
-    const auto sign_and_mantissa = draws.in<uint32_t>(0, 256);
-    const auto exponent =
-        draws.in(0, 4) == 0 ? draws.in<uint32_t>(0, 3) : 100 + draws.in<uint32_t>(0, 50);
-    return (sign_and_mantissa & 0x80) << 8 | exponent << 7 | (sign_and_mantissa & 0x7f);
-  }
-  std::vector<float> pairs(int64_t count) {
-    std::vector<float> made(static_cast<size_t>(count));
-    for (float& unit : made) unit = std::bit_cast<float>(number() | number() << 16);
-    return made;
-  }
-  static uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
-  base::Draws draws{7};
+  void TearDown() override { ASSERT_TRUE(simd::force_target("auto").has_value()); }
 };
 
 TEST_F(PairKernel, tile_is_its_reference_bit_by_bit) {

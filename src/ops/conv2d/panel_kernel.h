@@ -61,8 +61,9 @@ struct PanelGroups {
   int64_t largest() const { return base::ceil_div(panels, std::max<int64_t>(1, count())); }
 };
 
-// The most panels that panel_tile() takes: 4 on AVX-512, 1 elsewhere.
-inline constexpr int kMostPanels = 4;
+// The most panels that panel_tile() takes: 4 on AVX-512, 1 elsewhere. Other kernels take up to
+// kMostPanels.
+inline constexpr int kMostPanels = 8;
 int64_t most_panels() noexcept;
 // For each of `panels` panels that lie `panel_stride` floats apart, whose biases and results follow
 // each other: out[row][0..15] = bias + sum over the row's segments, in their order, one chain per

@@ -30,8 +30,8 @@ constexpr int kRows = HWY_TARGET == HWY_AVX2 ? 6
                                              : 4;
 // See Note [Panels together]. Rows that are read where they lie need an address each; of more than
 // eight AVX-512 would keep some in memory.
-constexpr int kTogether = kLanes == 16 ? kMostPanels : 1, kOuterTogether = kLanes == 16 ? 3 : 1;
-constexpr int rows_of(int panels) { return panels == kMostPanels ? 6 : kRows; }
+constexpr int kTogether = kLanes == 16 ? 4 : 1, kOuterTogether = kLanes == 16 ? 3 : 1;
+constexpr int rows_of(int panels) { return panels == 4 ? 6 : kRows; }
 // So many rows of a panel ahead: the way from L2, and a bit.
 constexpr int kAhead = 16;
 

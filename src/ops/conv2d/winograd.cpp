@@ -242,6 +242,7 @@ bool suits_winograd(const ConvGeometry& g, Products products) {
   const int64_t map = std::min({g.in.h, g.in.w, g.out.h, g.out.w});
   const int64_t channels = std::min(g.in.c, g.out.c);
   if (products == Products::kF32) return map >= kLeastMap && channels >= kLeastChannels;
+  if (simd::multiplies_blocks()) return false;
   // Many channels make up for small maps: 64 at 16 x 16, 128 at 8 x 8, 256 at 4 x 4.
   return channels >= kLeastPairedChannels && channels * map >= 2 * kLeastMap * kLeastPairedChannels;
 }

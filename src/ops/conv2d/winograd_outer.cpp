@@ -46,7 +46,7 @@ struct Operand {
 
 struct Layout {
   explicit Layout(const WinogradOuterPlan& p)
-      : x(p, p.geometry.in.c, p.in_panels, outer_rows()),
+      : x(p, p.geometry.in.c, p.in_panels, p.in_width),
         g(p, p.geometry.out.c, p.out_panels, kPanel),
         g_begin(kFrequencies * x.frequency),
         size(g_begin + kFrequencies * g.frequency) {}
@@ -62,9 +62,9 @@ struct Sizes {
                  ? 0
                  : kFrequencies *
                        (p.patches_w * std::max(p.geometry.in.c, p.geometry.out.c) + kSkew)),
-        taps(p.geometry.taps() * p.job_panels * outer_rows() * kPanel),
+        taps(p.geometry.taps() * p.job_panels * p.in_width * kPanel),
         unit(p.apart ? Layout(p).size : 0),
-        frequency_sums(p.in_panels * p.out_panels * outer_rows() * kPanel),
+        frequency_sums(p.in_panels * p.out_panels * p.in_width * kPanel),
         sums(p.apart ? kFrequencies * frequency_sums : 0) {}
   int64_t columns;
   int64_t block, line, taps, unit;
@@ -158,7 +158,7 @@ void multiply(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& unit, c
   const bool pairs = p.products == Products::kBf16;
   const int64_t length = unit.samples * unit.lines * p.line_units;
   const int64_t at_once = pairs ? length : kRowsAtOnce;
-  const int64_t panel_sums = p.in_panels * outer_rows() * kPanel;
+  const int64_t panel_sums = p.in_panels * p.in_width * kPanel;
   const OuterPanels x{packed + frequency * at.x.frequency, at.x.step, at.x.panel, p.in_panels};
   const OuterPanels g{packed + at.g_begin + frequency * at.g.frequency + begin * at.g.panel,
                       at.g.step, at.g.panel, end - begin};
@@ -187,15 +187,16 @@ WinogradOuterPlan::WinogradOuterPlan(const ConvGeometry& g, int64_t n, int64_t g
       patches_w(ceil_div(g.out.w, 2)),
       line_units(ops::units(products, patches_w)),
       channels(g.in.c),
-      in_panels(ceil_div(g.in.c, outer_rows())),
+      in_width(outer_rows()),
+      in_panels(ceil_div(g.in.c, in_width)),
       out_panels(g.panels()),
       job_panels(panels_of_job(in_panels, out_panels, kWantedJobs)) {
   TRI_CHECK(can_winograd_weights(g, products), "in = {}, out = {}", g.in.text(), g.out.text());
   if (ghost == 0) ghost = n;
   ghosts = ceil_div(n, ghost);
   const int64_t bytes_each =
-      kFrequencies * (in_panels * outer_rows() + out_panels * kPanel) * int64_t{sizeof(float)};
-  const int64_t rows = in_panels * outer_rows(), width = out_panels * kPanel;
+      kFrequencies * (in_panels * in_width + out_panels * kPanel) * int64_t{sizeof(float)};
+  const int64_t rows = in_panels * in_width, width = out_panels * kPanel;
   apart = kFrequencies * rows * width * int64_t{sizeof(float)} <= kApartSums;
   const int64_t wanted =
       std::clamp((apart ? kApartUnitBytes : kUnitBytes) / bytes_each, kLeastLength, kMostLength);
@@ -229,8 +230,7 @@ size_t WinogradOuterPlan::parts() const {
 }
 
 size_t WinogradOuterPlan::slot_floats() const {
-  return outer_jobs(*this) *
-         static_cast<size_t>(geometry.taps() * job_panels * outer_rows() * kPanel);
+  return outer_jobs(*this) * static_cast<size_t>(geometry.taps() * job_panels * in_width * kPanel);
 }
 
 size_t WinogradOuterPlan::shared_bytes() const {
@@ -287,7 +287,7 @@ struct Call {
 // What the sums of a job become, added to `before` where there is something.
 void make_taps(const Call& c, const OuterJob& job, const float* sums, const float* before,
                float* to, int64_t to_stride) {
-  winograd_taps({sums + (job.out_panel * c.p.in_panels + job.first_panel) * outer_rows() * kPanel,
+  winograd_taps({sums + (job.out_panel * c.p.in_panels + job.first_panel) * c.p.in_width * kPanel,
                  c.size.frequency_sums, before, c.stored_tap(), to, to_stride, job.rows * kPanel});
 }
 
@@ -351,7 +351,7 @@ void conv_backward_weights(const WinogradOuterPlan& p, const Source& x, const Gr
   if (p.apart) return backward_apart(c, initial, partial, consumer, pool);
   auto* const sums = reinterpret_cast<float*>(scratch + padded_bytes(c.at.size));
   const int64_t part_panels = 2 * ceil_div(p.out_panels, 2 * kFrequencyParts);  // as pairs like it
-  const int64_t panel_sums = p.in_panels * outer_rows() * kPanel;
+  const int64_t panel_sums = p.in_panels * p.in_width * kPanel;
   const float* before = initial;
   for (const WinogradOuterPlan::Unit& unit : p.units) {
     pool.run(2 * c.shares(unit), [&](size_t index, size_t worker) {

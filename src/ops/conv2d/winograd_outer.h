@@ -48,6 +48,7 @@ struct WinogradOuterPlan {
   int64_t patches_h, patches_w;  // tiles of 2 x 2 gradients
   int64_t line_units;            // patches of a line, or pairs of neighbours among them
   int64_t channels;              // rows of one tap: input channels
+  int64_t in_width;              // of an in panel: outer_rows()
   int64_t in_panels, out_panels, job_panels;
   bool apart;
   int64_t unit_length;  // of its packed panels: the most lines of patches times line_units
