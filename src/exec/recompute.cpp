@@ -32,6 +32,7 @@ Worth worth_of(const Engine& engine, const StepSpec& spec, const Segment& segmen
     const LoweredOp& op = graph.ops[static_cast<size_t>(index)];
     const LoweredTensor& output = graph.tensors[static_cast<size_t>(op.output)];
     if (output.scaled >= 0 || last[static_cast<size_t>(op.output)] > segment.last) continue;
+    if (spec.drop_light && is_light(op)) continue;  // without a segment as well
     const Format y = spec.formats.empty() || output.layer < 0
                          ? Format::kF32
                          : spec.formats[static_cast<size_t>(output.layer)].y;

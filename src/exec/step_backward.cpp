@@ -28,7 +28,9 @@ void StepBuilder::backward() {
   for (size_t index = graph_.ops.size(); index-- > 0;) {
     op_ = static_cast<int>(index);
     if (segment != plan_.spec.recompute.rend() && segment->last == op_) make_again(*segment++);
-    if (wants_grad(graph_.ops[index].output)) backward_op(index);
+    if (!wants_grad(graph_.ops[index].output)) continue;
+    make_light_of(index);
+    backward_op(index);
   }
   op_ = -1;
   if (plan_.spec.measures())

@@ -44,6 +44,8 @@ class StepBuilder {
   void forward_op(size_t index, bool again = false);
   void drop_tensors();
   void make_again(const Segment& segment);
+  void make_light(int t);
+  void make_light_of(size_t index);
   void scale_factors(const LoweredOp& op);
   void norm_forward(int norm);
   int norm_scratch(int norm);
@@ -108,7 +110,8 @@ class StepBuilder {
   StepPlan plan_;
   std::vector<bool> wants_grad_;  // by tensor
   std::vector<bool> dropped_;     // by buffer: given up after forward, made again for backward
-  std::vector<int> held_;         // buffers
+  std::vector<bool> light_;  // by tensor: dropped as Note [Light tensors] says, and not yet back
+  std::vector<int> held_;    // buffers
   bool in_backward_ = false;
   int op_ = -1;  // whose ticks are being built
   struct {

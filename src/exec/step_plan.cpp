@@ -15,6 +15,8 @@ using memory::End;
 using memory::Kind;
 using ops::OpKind;
 
+bool is_light(const LoweredOp& op) { return op.kind == OpKind::kAdd || op.kind == OpKind::kConcat; }
+
 const LayerFormats& StepPlan::formats(int layer) const {
   static const LayerFormats kPlain;
   return layer < 0 || spec.formats.empty() ? kPlain : spec.formats[static_cast<size_t>(layer)];
@@ -83,6 +85,7 @@ void StepBuilder::touch_value(int t) {
     touch_value(value.scaled);
     return;
   }
+  TRI_CHECK(!in_backward_ || light_.empty() || !light_[static_cast<size_t>(t)], "{}", value.name);
   touch(slots(t).data);
   if (value.norm >= 0) touch(plan_.norms[static_cast<size_t>(value.norm)].batch);
   if (value.depth >= 0) touch(plan_.depths[static_cast<size_t>(value.depth)]);
@@ -214,15 +217,49 @@ void StepBuilder::drop_tensors() {
           last_reader[static_cast<size_t>(t)] <= segment.last)
         dropped_[static_cast<size_t>(slots(t).data)] = true;
     }
+  if (!plan_.spec.drop_light) return;
+  light_.assign(graph_.tensors.size(), false);
+  for (size_t index = 0; index < graph_.ops.size(); ++index) {
+    const LoweredOp& op = graph_.ops[index];
+    const bool in_segment = std::ranges::any_of(plan_.spec.recompute, [&](const Segment& segment) {
+      return segment.first <= static_cast<int>(index) && static_cast<int>(index) <= segment.last;
+    });
+    if (!is_light(op) || in_segment || op.output == graph_.logits) continue;
+    light_[static_cast<size_t>(op.output)] = true;
+    dropped_[static_cast<size_t>(slots(op.output).data)] = true;
+  }
+}
+
+void StepBuilder::make_light(int t) {
+  if (tensor(t).scaled >= 0) t = tensor(t).scaled;
+  if (light_.empty() || !light_[static_cast<size_t>(t)]) return;
+  const auto producer = static_cast<size_t>(tensor(t).producer);
+  for (const int input : graph_.ops[producer].inputs) make_light(input);
+  light_[static_cast<size_t>(t)] = false;
+  forward_op(producer, true);
+}
+
+// Before the ticks of an operation's way back: what weights or a factor met, and what stands before
+// a norm or an activation. Others hand on gradients without looking at what they were made of.
+void StepBuilder::make_light_of(size_t index) {
+  const LoweredOp& op = graph_.ops[index];
+  const nn::Node* node = node_of(op);
+  const bool reads = (node != nullptr && node->weight >= 0) || op.kind == OpKind::kChannelScale;
+  for (const int input : op.inputs)
+    if (reads || tensor(input).norm >= 0) make_light(input);
+  const LoweredTensor& output = tensor(op.output);
+  if (output.norm >= 0 || output.activation != ops::Activation::kNone) make_light(op.output);
 }
 
 // Statistics, factors and masks were kept: they are small, and running statistics must not move
 // twice.
 void StepBuilder::make_again(const Segment& segment) {
   for (int index = segment.first; index <= segment.last; ++index) {
-    const int data = slots(graph_.ops[static_cast<size_t>(index)].output).data;
-    if (data >= 0 && dropped_[static_cast<size_t>(data)])
-      forward_op(static_cast<size_t>(index), true);
+    const LoweredOp& op = graph_.ops[static_cast<size_t>(index)];
+    const int data = slots(op.output).data;
+    if (data < 0 || !dropped_[static_cast<size_t>(data)]) continue;
+    for (const int input : op.inputs) make_light(input);
+    forward_op(static_cast<size_t>(index), true);
   }
 }
 

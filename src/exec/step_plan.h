@@ -57,6 +57,12 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
+// Note [Light tensors]. A sum or a concatenation is made of tensors that are stored as well. To
+// keep it costs as many bytes as any of them, to make it again one pass over memory: it is dropped
+// behind its last reader and made again when the way back first needs it, its own light inputs
+// before it. Within a Segment that decides. No bit changes.
+bool is_light(const LoweredOp& op);
+
 struct StepSpec {
   int64_t samples = 1;                // of one micro-batch
   int64_t ghost = 0;                  // samples of a ghost batch; 0: the whole micro-batch
@@ -74,6 +80,7 @@ struct StepSpec {
   std::vector<LayerFormats> formats;  // by layer; empty: fp32 throughout
   std::vector<ops::Kernels> kernels;  // by layer; empty: as their shapes say
   std::vector<Segment> recompute;     // disjoint, in order
+  bool drop_light = false;            // see Note [Light tensors]; not with power iteration
   CurvatureSpec curvature;            // a curvature pass instead of a step; needs `training`
 
   int64_t batch() const { return samples * micros; }

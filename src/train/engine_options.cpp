@@ -148,6 +148,7 @@ Result<exec::EngineOptions> engine_options(const Config& config, const nn::Model
   options.forms.moments = is_stateless(config) ? 0 : optim::moments(*rule);
   options.batch_buffers = 1;  // the next batch waits in the loader, as bytes
   options.store = config.recompute == Recompute::kOff;
+  options.step.drop_light = !options.store;
   return options;
 }
 

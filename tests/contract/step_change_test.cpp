@@ -223,6 +223,84 @@ TEST(Recompute, changes_no_bit_and_lowers_the_peak) {
   }
 }
 
+// Sums whose sums are added again, under every kind of reader, and a concatenation of them.
+std::shared_ptr<const nn::Model> branching_network() {
+  Graph graph("branching", {.height = 8, .width = 6, .channels = 3});
+  const auto layer = [&](Tensor x, const std::string& name) {
+    x = graph.conv(x, name, {.out = 16, .kernel = 3, .padding = 1, .bias = false});
+    return graph.batch_norm(x, name + "_norm");
+  };
+  Tensor x = graph.relu(layer(graph.input(), "stem"));
+  Tensor y = graph.relu(graph.add(layer(x, "a"), x));
+  Tensor z = graph.add(layer(y, "b"), y);  // read without an activation
+  z = graph.add(z, y);                     // a sum of sums
+  Tensor wide = graph.concat({graph.silu(graph.batch_norm(z, "inner")), y});
+  wide = graph.max_pool(wide, {.kernel = 2, .stride = 2});
+  wide = graph.relu(graph.add(layer(wide, "c"), layer(wide, "d")));
+  Tensor gate = graph.sigmoid(graph.conv(graph.global_avg_pool(wide), "gate", {.out = 16}));
+  wide = graph.stochastic_depth(graph.scale(wide, gate), 0.3f);
+  return finish(graph,
+                graph.linear(graph.flatten(graph.global_avg_pool(wide)), "head", {.out = 5}));
+}
+
+struct LightRuns {
+  LightRuns(std::shared_ptr<const nn::Model> of, Format y)
+      : model(std::move(of)), options(small_options(StepMode::kFused)) {
+    options.step.formats = table(*model, {Format::kF32, y, y, Format::kF32});
+    kept = train(model, options, 2, 2);
+    before = planned()->forecast().engine_peak_bytes;
+    options.step.drop_light = true;
+  }
+  std::unique_ptr<exec::Engine> planned() const {
+    auto engine = exec::Engine::plan(model, options);
+    EXPECT_TRUE(engine.has_value());
+    return *std::move(engine);
+  }
+  void expect_the_same(const std::vector<exec::Segment>& recomputed) {
+    options.step.recompute = recomputed;
+    EXPECT_EQ(kept, train(model, options, 2, 2)) << model->name << ", " << recomputed.size();
+  }
+
+  std::shared_ptr<const nn::Model> model;
+  EngineOptions options;
+  Trained kept;
+  size_t before;  // the peak
+};
+
+TEST(LightTensors, are_made_again_and_change_no_bit) {
+  for (const auto& model : {branching_network(), small_network()}) {
+    for (const Format y : {Format::kF32, Format::kBf16, Format::kF8e4b4}) {
+      LightRuns runs(model, y);
+      runs.expect_the_same({});
+      EXPECT_LE(runs.planned()->forecast().engine_peak_bytes, runs.before);
+      for (const auto& segments : exec::ways_to_recompute(runs.planned()->lowered()))
+        for (const auto& some :
+             {segments, {segments.front()}, {segments.back()}, {segments[segments.size() / 2]}})
+          runs.expect_the_same(some);
+    }
+    EngineOptions twice = small_options(StepMode::kFused);  // steps run forward and back twice
+    twice.step.clip = Clip::kExact;
+    twice.step.clip_norm = 0.5f;
+    const Trained clipped = train(model, twice, 2, 2);
+    twice.step.drop_light = true;
+    EXPECT_EQ(clipped, train(model, twice, 2, 2)) << model->name;
+  }
+}
+
+TEST(LightTensors, lower_the_peak_of_residual_networks) {
+  for (const std::string_view name : {"resnet18-cifar", "squeezenet-cifar"}) {
+    Result<nn::Model> built =
+        nn::build(name, {.height = 32, .width = 32, .width_multiplier = 0.25});
+    if (!built) built = nn::build(name, {.height = 32, .width = 32});  // it has no width
+    ASSERT_TRUE(built.has_value()) << built.error().message;
+    LightRuns runs(std::make_shared<const nn::Model>(*std::move(built)), Format::kBf16);
+    EXPECT_LT(runs.planned()->forecast().engine_peak_bytes, runs.before) << name;
+    runs.expect_the_same({});
+    const auto segments = exec::segments(runs.planned()->lowered(), 2);
+    runs.expect_the_same({segments.back()});
+  }
+}
+
 TEST(Clip, by_the_exact_norm_is_the_same_fused_and_after) {
   const auto model = small_network();
   const auto step = [&](StepMode mode, Clip clip, float norm, int64_t micros) {

@@ -22,6 +22,7 @@ StepPlan Engine::plan_curvature(const StepPlan& train) const {
   spec.micros = 1;
   spec.clip = Clip::kNone;
   spec.recompute.clear();
+  spec.drop_light = spec.drop_light && options_.curvature.estimator == Estimator::kFisher;
   spec.mode = StepMode::kAfter;
   if (spec.curvature.estimator == Estimator::kFisher) spec.label_smoothing = 0.0f;
   for (LayerFormats& row : spec.formats) row = {row.p, Format::kF32, Format::kF32, Format::kF32};
