@@ -43,8 +43,8 @@ struct Forecast {
   double useful_gflop = 0.0;  // of one training step
   double again = 0.0;         // multiply-adds of recomputed blocks, as a share of the useful ones
   int64_t eval_samples = 0;   // largest evaluation batch that stays within the peak
-  // As asked for, but at most a batch, and halved, down to 2, while the pass would need more than
-  // training and more than 1 MiB. 0: no curvature passes.
+  // As asked for, but at most a batch, and halved, down to 2, while the pass would need more room
+  // for activations than training and more than 1 MiB. 0: no curvature passes.
   int64_t curvature_samples = 0;
 };
 

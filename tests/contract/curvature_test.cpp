@@ -390,6 +390,33 @@ TEST(Fisher, takes_a_smaller_batch_where_there_is_no_room) {
   EXPECT_LE(engine->measured_peak_bytes(), engine->forecast().engine_peak_bytes);
 }
 
+TEST(Fisher, takes_as_many_samples_for_any_number_of_threads) {
+  for (const std::string_view name : {"mlp", "convnet", "resnet18-cifar", "mobilenet-v2-cifar"}) {
+    Result<nn::Model> built = nn::build(name, {.width_multiplier = 0.25});
+    if (!built) built = nn::build(name, {});  // it has no width
+    ASSERT_TRUE(built.has_value()) << built.error().message;
+    const auto model = std::make_shared<const nn::Model>(*std::move(built));
+    for (const int64_t batch : {8, 24, 48, 64, 96}) {
+      EngineOptions options = fisher_options();
+      options.curvature.samples = 32;
+      options.step.samples = batch;
+      options.step.mode = exec::StepMode::kFused;
+      options.step.drop_light = true;
+      options.step.formats.assign(static_cast<size_t>(model->layers),
+                                  {Format::kBf16, Format::kBf16, Format::kBf16, Format::kF32});
+      const auto samples_with = [&](size_t threads) {
+        options.step.threads = threads;
+        const auto engine = exec::Engine::plan(model, options);
+        EXPECT_TRUE(engine.has_value());
+        return (*engine)->forecast().curvature_samples;
+      };
+      const int64_t alone = samples_with(1);
+      for (const size_t threads : {2, 8})
+        EXPECT_EQ(alone, samples_with(threads)) << name << ", " << batch << ", " << threads;
+    }
+  }
+}
+
 bool same_bits(const CurvatureReport& a, const CurvatureReport& b) {
   for (size_t layer = 0; layer < a.layers.size(); ++layer)
     if (a.layers[layer].eigenvalues != b.layers[layer].eigenvalues ||

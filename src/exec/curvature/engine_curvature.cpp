@@ -29,8 +29,10 @@ StepPlan Engine::plan_curvature(const StepPlan& train) const {
   spec.samples = std::clamp<int64_t>(options_.curvature.samples, 2, train.spec.samples);
   for (;; spec.samples = std::max<int64_t>(2, spec.samples / 2)) {
     StepPlan plan = plan_step(eval_graph_, *parameters_, spec);
+    // Activations alone: scratch grows with the threads, which must not have a say.
+    const size_t room = std::max(train.peak_by_kind[memory::Kind::kActivations], kSmallPass);
     if (!spec.curvature.shrinks || spec.samples == 2 ||
-        plan.arena_bytes <= std::max(train.arena_bytes, kSmallPass))
+        plan.peak_by_kind[memory::Kind::kActivations] <= room)
       return plan;
   }
 }
