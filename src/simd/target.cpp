@@ -100,8 +100,10 @@ std::vector<Target> targets_of(int64_t mask, bool pairs, bool blocks, bool pairs
 const std::vector<Target>& runnable() {
   static const std::vector<Target> targets = [] {
     const bool pairs = machine_multiplies_pairs();
-    return targets_of(runnable_mask(), pairs, pairs && machine_multiplies_blocks(),
-                      !made_by_intel());
+    std::vector<Target> all =
+        targets_of(runnable_mask(), pairs, pairs && machine_multiplies_blocks(), !made_by_intel());
+    if (imitates_blocks()) all.push_back({HWY_AVX3, Products::kBlocks});
+    return all;
   }();
   return targets;
 }
@@ -118,6 +120,14 @@ const Target* forced = nullptr;
 const Target& active() { return forced != nullptr ? *forced : runnable().front(); }
 
 }  // namespace
+
+#if defined(TRI_CHECKS)
+bool imitates_blocks() {
+  static const bool imitates = (runnable_mask() & HWY_AVX3) != 0 && machine_multiplies_pairs() &&
+                               !machine_multiplies_blocks();
+  return imitates;
+}
+#endif
 
 bool multiplies_bf16() { return active().products != Products::kF32; }
 bool multiplies_blocks() { return active().products == Products::kBlocks; }

@@ -26,6 +26,13 @@ std::string_view active_target();
 bool multiplies_bf16();
 // Whether it is kAmxTarget.
 bool multiplies_blocks();
+// Whether a machine that multiplies pairs only imitates blocks: bit for bit, in a tenth of the
+// speed, as the last of its targets. For tests; only builds with all checks do that.
+#if defined(TRI_CHECKS)
+bool imitates_blocks();
+#else
+constexpr bool imitates_blocks() { return false; }
+#endif
 
 // Both best first. Runnable: compiled and supported by this machine, whatever is forced now.
 std::vector<std::string_view> compiled_targets();

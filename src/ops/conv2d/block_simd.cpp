@@ -1,11 +1,10 @@
 // ops/conv2d/block_simd.cpp; contract in block_kernel.h. Never throws, allocates or logs. Written
-// with intrinsics, as pair_simd.cpp is, and called on that target only. Instructions on tiles, as
-// AMX calls its registers, are written as assembly: gcc's intrinsics do not say that they read and
-// write memory.
+// with intrinsics, as pair_simd.cpp is, and called on that target only.
 #include <algorithm>
 
 #include "hwy/base.h"
 #include "ops/conv2d/block_kernel.h"
+#include "ops/conv2d/block_tiles-inl.h"
 #include "ops/conv2d/pair_results-inl.h"
 #include "ops/conv2d/pair_units-inl.h"
 
@@ -13,41 +12,6 @@
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 namespace tri::ops {
 namespace {
-
-// Eight tiles of 16 rows of 64 bytes: four of sums, two of rows, two of panels.
-class Tiles {
- public:
-  Tiles() {
-    alignas(64) static constexpr struct {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } kConfiguration;
-    asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
-  }
-  // What tiles hold would be saved with every switch of threads.
-  ~Tiles() { asm volatile("tilerelease" ::); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-
-  template <int kTile>
-  HWY_INLINE static void zero() {
-    asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
-  }
-  template <int kTile>
-  HWY_INLINE static void load(const void* from, int64_t row_bytes) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(kTile)
-                 : "memory");
-  }
-  template <int kTile>
-  HWY_INLINE static void store(void* to, int64_t row_bytes) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_bytes), "i"(kTile) : "memory");
-  }
-  template <int kSums, int kRows, int kPanels>
-  HWY_INLINE static void multiply_add() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kPanels));
-  }
-};
 
 // Two tiles of rows meet two panels.
 constexpr int kTileRows = 16, kRowTiles = 2, kPanelTiles = 2;
@@ -137,15 +101,17 @@ class Blocks {
   // Copies the units of a row; what a block has no units for are zeros.
   HWY_INLINE void gather(const float* HWY_RESTRICT row, float* HWY_RESTRICT to) const {
     for (int p = 0; p < piece_count_; ++p) {
-      const float* HWY_RESTRICT from = row + pieces_[p].x;
-      float* HWY_RESTRICT at = to + pieces_[p].at;
+      const auto& [x, at, count] = pieces_[p];
+      const float* HWY_RESTRICT from = row + x;
+      float* HWY_RESTRICT piece = to + at;
+      if ((at + count) % kBlockUnits != 0)  // zeros to the end of the block
+        _mm512_storeu_ps(piece + count, _mm512_setzero_ps());
       int32_t i = 0;
-      for (; i + kPanel <= pieces_[p].count; i += kPanel)
-        _mm512_storeu_ps(at + i, _mm512_loadu_ps(from + i));
-      if (i == pieces_[p].count) continue;
-      const auto some = static_cast<__mmask16>((1u << (pieces_[p].count - i)) - 1);
-      _mm512_storeu_ps(at + pieces_[p].count, _mm512_setzero_ps());  // to the end of the block
-      _mm512_storeu_ps(at + i, _mm512_maskz_loadu_ps(some, from + i));
+      for (; i + kPanel <= count; i += kPanel)
+        _mm512_storeu_ps(piece + i, _mm512_loadu_ps(from + i));
+      if (i == count) continue;
+      const auto some = static_cast<__mmask16>((1u << (count - i)) - 1);
+      _mm512_mask_storeu_ps(piece + i, some, _mm512_maskz_loadu_ps(some, from + i));
     }
   }
 

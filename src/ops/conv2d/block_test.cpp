@@ -61,12 +61,13 @@ struct Case {
 
 TEST_F(BlockKernel, tile_is_its_reference_bit_by_bit) {
   const Case cases[] = {
-      {32, {{0, 0, 32}}},                                      // whole blocks, in place
-      {29, {{0, 0, 11}, {17, 17, 12}}},                        // units left out
-      {21, {{0, 0, 7}, {7, 7, 7}, {14, 14, 7}}},               // three that follow each other
-      {40, {{8, 0, 18}, {0, 18, 18}}},                         // weights do, rows do not
-      {700, {{0, 0, 100}, {120, 100, 300}, {420, 401, 280}}},  // more than is gathered at once
-      {1100, {{0, 0, 1088}}},                                  // the same in place
+      {32, {{0, 0, 32}}},                                       // whole blocks, in place
+      {29, {{0, 0, 11}, {17, 17, 12}}},                         // units left out
+      {21, {{0, 0, 7}, {7, 7, 7}, {14, 14, 7}}},                // three that follow each other
+      {40, {{8, 0, 18}, {0, 18, 18}}},                          // weights do, rows do not
+      {39, {{0, 0, 7}, {8, 7, 16}, {31, 23, 8}, {24, 33, 6}}},  // ends within blocks
+      {700, {{0, 0, 100}, {120, 100, 300}, {420, 401, 280}}},   // more than is gathered at once
+      {1100, {{0, 0, 1088}}},                                   // the same in place
   };
   for (const auto& [units, segments] : cases) {
     for (const int64_t panels : {1, 2, 3, 8}) {

@@ -141,19 +141,27 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
   };
   // More tiles: fewer samples each while the rows outweigh the weights. Otherwise the panels are
   // divided, and all tiles read one copy of the source where that is small.
+  // Blocks take 32 rows at once, and weights are read anew for every tile.
+  constexpr int64_t kBlockRows = 64;
+  const bool blocks = multiplied == Products::kBf16 && simd::multiplies_blocks();
+  const int64_t least = blocks ? ceil_div(kBlockRows, dst.pixels()) : 6;
   const int64_t weight_floats = panels * kPanel * g.taps() * src_units;
   if (weight_floats < tile_samples * src.h * src_row)
-    while (cut() < kWantedTiles && tile_samples > 6)
-      tile_samples = std::max<int64_t>(6, ceil_div(tile_samples, 2));
+    while (cut() < kWantedTiles && tile_samples > least)
+      tile_samples = std::max(least, ceil_div(tile_samples, 2));
   if (cut() < kWantedTiles && panels > 1) {
     if (g.groups == 1 && tile_rows == dst.h &&
         n * src.pixels() * units(products, src.c) <= kSharedFloats) {
       shared_source = true;
-      tile_panels = at_once;
-      const int64_t most =
-          std::max<int64_t>(6, kTileFloats / (dst.pixels() * tile_panels * kPanel));
+      // Blocks rather take few panels and many rows, which they read as fast as panels; rows of
+      // larger maps must be gathered, for more than two.
+      constexpr int64_t kSmallMap = 4;
+      tile_panels =
+          blocks ? std::min<int64_t>(dst.pixels() <= kSmallMap ? 2 : 4, at_once) : at_once;
+      const int64_t most = std::max(least, kTileFloats / (dst.pixels() * tile_panels * kPanel));
       const int64_t pieces = ceil_div(panels, tile_panels);
-      tile_samples = ceil_div(n, std::max(ceil_div(n, most), ceil_div(kWantedTiles, pieces)));
+      const int64_t cuts = std::max(ceil_div(n, most), ceil_div(kWantedTiles, pieces));
+      tile_samples = std::min(n, std::max(least, ceil_div(n, cuts)));
     } else {
       tile_panels = ceil_div(panels, std::min(panels, ceil_div(kWantedTiles, cut())));
       tile_panels = std::min(panels, ceil_div(tile_panels, at_once) * at_once);

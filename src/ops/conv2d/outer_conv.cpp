@@ -301,13 +301,17 @@ void pack_flat_unit(const OuterPlan& p, const OuterUnit& u, const Source& x, con
       });
 }
 
-// The positions of a unit that the taps (ky, columns) multiply.
-size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t ky, const TapColumns& columns,
-                 Run* runs) {
+// The positions of a unit that the taps (ky, columns) multiply; its first one is counted as `base`.
+size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t base, int64_t ky,
+                 const TapColumns& columns, Run* runs) {
   const ConvGeometry& g = p.geometry;
   const int64_t wide = p.packed_columns, lanes = p.lanes(u);
+  const auto run = [base](int64_t x, int64_t of_g, int64_t length) {
+    return Run{static_cast<int32_t>(base + x), static_cast<int32_t>(base + of_g),
+               static_cast<int32_t>(length)};
+  };
   if (p.flat()) {
-    *runs = {0, 0, static_cast<int32_t>(p.flat_positions(u))};
+    *runs = run(0, 0, p.flat_positions(u));
     return 1;
   }
   if (columns.last <= columns.first) return 0;
@@ -315,9 +319,9 @@ size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t ky, const TapCo
   for (int64_t y = 0; y < u.out_rows; ++y) {
     const int64_t in_y = (u.out_row + y) * g.stride_h + ky - g.padding_h;
     if (in_y < 0 || in_y >= g.in.h) continue;
-    runs[count++] = {static_cast<int32_t>(((in_y - u.in_row) * wide + columns.at) * lanes),
-                     static_cast<int32_t>((y * g.out.w + columns.first) * lanes),
-                     static_cast<int32_t>((columns.last - columns.first) * lanes)};
+    runs[count++] =
+        run(((in_y - u.in_row) * wide + columns.at) * lanes, (y * g.out.w + columns.first) * lanes,
+            (columns.last - columns.first) * lanes);
   }
   return count;
 }
@@ -371,28 +375,43 @@ struct JobGroup {
   size_t first, stride, count;
 };
 
-// Adds what a unit contributes to `jobs` jobs from `job` on, whose sums lie `stride` apart.
-void multiply(const OuterPlan& p, const OuterUnit& unit, const Packed& packed, const OuterJob& job,
-              size_t jobs, Run* runs, float* sums, int64_t stride) {
+// Adds what units [first, first + count) contribute to `jobs` jobs from `job` on, whose sums lie
+// `stride` apart. `packed`: the first unit, the others follow.
+void multiply(const OuterPlan& p, size_t first, size_t count, const Packed& packed,
+              const OuterJob& job, size_t jobs, Run* runs, float* sums, int64_t stride) {
   const auto tile = p.blocks                        ? block_outer_tile
                     : p.products == Products::kBf16 ? pair_outer_tile
                                                     : outer_tile;
-  const OuterPanels x{packed.x + job.first_panel * packed.x_stride, p.input_step(), packed.x_stride,
-                      job.panels};
-  const OuterPanels g{packed.g + job.out_panel * packed.g_stride, p.gradient_step(),
-                      packed.g_stride, static_cast<int64_t>(jobs)};
-  const int64_t rows = p.as_rows ? unit.samples * unit.out_rows * p.geometry.out.w : 0;
-  for (int64_t first = 0; first < rows; first += kRowsAtOnce) {
-    const auto at = static_cast<int32_t>(first);
-    const Run some{at, at, static_cast<int32_t>(std::min(kRowsAtOnce, rows - first))};
-    tile(x, g, &some, 1, sums, stride);
-  }
-  if (p.as_rows) return;
-  for (int64_t ky = 0; ky < p.geometry.kernel_h; ++ky) {
-    for (const TapColumns& columns : p.tap_columns) {
-      const size_t run_count = list_runs(p, unit, ky, columns, runs);
-      if (run_count > 0) tile(x, g, runs, run_count, sums, stride);
-      sums += job.tap_floats();
+  const auto unit_floats = static_cast<int64_t>(p.unit_floats());
+  // Blocks are multiplied fast beside fetching sums and putting them away: once for all units.
+  const size_t together = p.blocks ? count : 1;
+  for (size_t i = 0; i < count; i += together) {
+    const int64_t at = static_cast<int64_t>(i) * unit_floats;
+    const OuterPanels x{packed.x + at + job.first_panel * packed.x_stride, p.input_step(),
+                        packed.x_stride, job.panels};
+    const OuterPanels g{packed.g + at + job.out_panel * packed.g_stride, p.gradient_step(),
+                        packed.g_stride, static_cast<int64_t>(jobs)};
+    if (p.as_rows) {
+      const OuterUnit& unit = p.units[first + i];
+      const int64_t rows = unit.samples * unit.out_rows * p.geometry.out.w;
+      for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
+        const auto begin = static_cast<int32_t>(row);
+        const Run some{begin, begin, static_cast<int32_t>(std::min(kRowsAtOnce, rows - row))};
+        tile(x, g, &some, 1, sums, stride);
+      }
+      continue;
+    }
+    float* tap_sums = sums;
+    for (int64_t ky = 0; ky < p.geometry.kernel_h; ++ky) {
+      for (const TapColumns& columns : p.tap_columns) {
+        size_t run_count = 0;
+        for (size_t u = 0; u < together; ++u)
+          run_count +=
+              list_runs(p, p.units[first + i + u], static_cast<int64_t>(u) * unit_floats / kPanel,
+                        ky, columns, runs + run_count);
+        if (run_count > 0) tile(x, g, runs, run_count, tap_sums, stride);
+        tap_sums += job.tap_floats();
+      }
     }
   }
 }
@@ -448,8 +467,8 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
           std::fill_n(slot_of(p, chunk, i, 0), p.slot_floats(), 0.0f);
           for (size_t index = 0; index < JobGroup::all(p); ++index) {
             const JobGroup jobs(p, index);
-            multiply(p, p.units[first + i], packed, OuterJob(p, jobs.first, group), jobs.count,
-                     work.runs, slot_of(p, chunk, i, jobs.first),
+            multiply(p, first + i, 1, packed, OuterJob(p, jobs.first, group), jobs.count, work.runs,
+                     slot_of(p, chunk, i, jobs.first),
                      static_cast<int64_t>(jobs.stride) * p.job_sums());
           }
         });
@@ -475,8 +494,8 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
           for (size_t i = 0; p.apart && i < count; ++i)
             add_floats(slot_of(p, chunk, i, jobs.job(v)), p.taps * job.tap_floats(), sums_of(v));
         }
-        for (size_t i = 0; !p.apart && i < count; ++i)
-          multiply(p, p.units[first + i], packed_unit(p, chunk, i), OuterJob(p, jobs.first, group),
+        if (!p.apart)
+          multiply(p, first, count, packed_unit(p, chunk, 0), OuterJob(p, jobs.first, group),
                    jobs.count, work.runs, work.sums, p.job_sums());
         for (size_t v = 0; v < jobs.count; ++v) {
           const OuterJob job(p, jobs.job(v), group);

@@ -152,12 +152,12 @@ size_t OuterPlan::worker_bytes() const {
       (geometry.in.w + 2 * geometry.padding_w + geometry.kernel_w) * geometry.group_in();
   const int64_t output_row = geometry.out.w * geometry.group_out();
   const int64_t rows = as_rows || blocks ? 0 : products == Products::kBf16 ? 2 : 1;
-  const int64_t longest_strip = geometry.out.h;
+  const int64_t runs = geometry.out.h * (blocks && !apart ? static_cast<int64_t>(chunk_units) : 1);
   const int64_t unit = apart ? static_cast<int64_t>(unit_floats()) : 0;
   return padded_bytes(unit) + padded_bytes(delivery_floats()) +
          padded_bytes(outs_at_once() * job_sums()) +
          padded_bytes(rows * std::max(input_row, output_row)) + padded_bytes(block_floats()) +
-         padded_bytes(longest_strip * 3);
+         padded_bytes(runs * 3);
 }
 
 }  // namespace tri::ops

@@ -25,12 +25,19 @@ int64_t block_positions(int64_t channels) {
   return std::clamp(kBlockFloats / channels / rows * rows, rows, kMostPositions);
 }
 
+// Whole groups of kResultPanels, unless there are tiles enough without.
+int64_t parts_of(int64_t tiles, int64_t panels) {
+  constexpr int64_t kWantedTiles = 16;
+  return std::min(ceil_div(panels, kResultPanels), ceil_div(kWantedTiles, tiles));
+}
+
 }  // namespace
 
 PointwisePlan::PointwisePlan(const OuterPlan& outer)
     : panels(ceil_div(outer.geometry.in.c, kPanel)),
       block(block_positions(outer.geometry.out.c)),
       blocks(ceil_div(outer.as_rows ? outer.unit_g : 2 * outer.unit_g, block)),
+      parts(parts_of(static_cast<int64_t>(outer.chunk_units) * blocks, panels)),
       all{0, 0, static_cast<int32_t>(units(outer.products, outer.geometry.out.c))} {
   TRI_CHECK(outer.geometry.pointwise() && (outer.as_rows || outer.unit_rows > 0));
 }
@@ -62,22 +69,28 @@ PointwiseData::PointwiseData(const OuterPlan& outer, const PointwisePlan& plan,
   });
 }
 
+int64_t PointwiseData::first_panel(size_t part) const {
+  const int64_t groups = ceil_div(plan_.panels, kResultPanels);
+  return std::min(plan_.panels, static_cast<int64_t>(part) * groups / plan_.parts * kResultPanels);
+}
+
 void PointwiseData::read(const float* chunk, size_t first, size_t count) noexcept {
   const auto blocks = static_cast<size_t>(plan_.blocks);
-  pool_.run(count * blocks, [&](size_t index, size_t worker) {
-    tile(chunk, index / blocks, outer_.units[first + index / blocks],
-         static_cast<int64_t>(index % blocks) * plan_.block, worker);
+  pool_.run(count * blocks * static_cast<size_t>(plan_.parts), [&](size_t index, size_t worker) {
+    const size_t part = index / (count * blocks), unit = index / blocks % count;
+    tile(chunk, unit, outer_.units[first + unit],
+         static_cast<int64_t>(index % blocks) * plan_.block, first_panel(part),
+         first_panel(part + 1), worker);
   });
 }
 
 void PointwiseData::read_unit(const float* packed, size_t unit, size_t worker) noexcept {
   for (int64_t i = 0; i < plan_.blocks; ++i)
-    tile(packed, 0, outer_.units[unit], i * plan_.block, worker);
+    tile(packed, 0, outer_.units[unit], i * plan_.block, 0, plan_.panels, worker);
 }
 
-// Positions [begin, begin + block) of a unit, counted sample by sample.
 void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin,
-                         size_t worker) {
+                         int64_t first, int64_t last, size_t worker) {
   std::byte* memory = workers_ + worker * plan_.worker_bytes();
   const Shape &in = outer_.geometry.in, &out = outer_.geometry.out;
   const int64_t pixels = unit.out_rows * out.w;
@@ -103,9 +116,9 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
       pairs ? outer_.packed_rows(chunk, index) : outer_.packed_gradient(chunk, index);
   const int64_t panel_units = units(outer_.products, out.c) * kPanel;
   const int64_t at_once =
-      PanelGroups{std::min(plan_.panels, kResultPanels), most_panels(outer_.products)}.largest();
-  for (int64_t next, q = 0; q < plan_.panels; q = next) {
-    next = std::min({plan_.panels, q + at_once, (q / kResultPanels + 1) * kResultPanels});
+      PanelGroups{std::min(last - first, kResultPanels), most_panels(outer_.products)}.largest();
+  for (int64_t next, q = first; q < last; q = next) {
+    next = std::min({last, q + at_once, (q / kResultPanels + 1) * kResultPanels});
     float* to = rounded  ? nullptr
                 : direct ? static_cast<float*>(dst_.data) + origin + q * kPanel
                          : results + q % kResultPanels * kPanel;
@@ -119,18 +132,21 @@ void PointwiseData::tile(const float* chunk, size_t index, const OuterUnit& unit
       pair_tile(some, next - q, panel_units);
     else
       panel_tile(some, next - q, panel_units);
-    if (direct || (next % kResultPanels != 0 && next < plan_.panels)) continue;
+    if (direct || (next % kResultPanels != 0 && next < last)) continue;
     const int64_t channel = q / kResultPanels * kResultWidth;
     const int64_t channels = std::min(kResultWidth, in.c - channel);
-    for_unit_ranges(unit, in, true, begin, end, [&](RowRange range, int64_t first) {
+    for_unit_ranges(unit, in, true, begin, end, [&](RowRange range, int64_t i) {
       range.channel = channel;
       range.channels = channels;
-      counts_.add(store_rows(dst_, range, results + (first - begin) * kResultWidth, kResultWidth));
+      counts_.add(store_rows(dst_, range, results + (i - begin) * kResultWidth, kResultWidth));
     });
   }
   if (dst_.watcher == nullptr) return;
-  for_unit_ranges(unit, in, true, begin, end,
-                  [&](const RowRange& range, int64_t) { dst_.tell(range, worker); });
+  for_unit_ranges(unit, in, true, begin, end, [&](RowRange range, int64_t) {
+    range.channel = first * kPanel;
+    range.channels = std::min(in.c, last * kPanel) - range.channel;
+    dst_.tell(range, worker);
+  });
 }
 
 }  // namespace tri::ops

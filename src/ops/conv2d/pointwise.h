@@ -18,6 +18,7 @@ struct PointwisePlan {
   int64_t panels;  // of 16 input channels
   int64_t block;   // positions of a tile
   int64_t blocks;  // of a unit, at the most
+  int64_t parts;   // of the panels: tiles of small maps are many all the same
   Segment all;     // of a row
 
   size_t shared_bytes(const OuterPlan& outer) const;  // the weights, turned round
@@ -36,7 +37,11 @@ class PointwiseData final : public ChunkReader {
   StoreCounts total() const { return counts_.total(); }
 
  private:
-  void tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin, size_t worker);
+  // Positions [begin, begin + block) of a unit, counted sample by sample, and panels
+  // [first, last).
+  void tile(const float* chunk, size_t index, const OuterUnit& unit, int64_t begin, int64_t first,
+            int64_t last, size_t worker);
+  int64_t first_panel(size_t part) const;
 
   const OuterPlan& outer_;
   const PointwisePlan& plan_;
