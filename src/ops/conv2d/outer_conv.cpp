@@ -326,14 +326,17 @@ size_t list_runs(const OuterPlan& p, const OuterUnit& u, int64_t base, int64_t k
   return count;
 }
 
-void load_sums(const OuterPlan& p, const OuterJob& job, const float* from, float* sums) {
+// `shared`: by the taps that OuterPlan::sums_of_tap says.
+void load_sums(const OuterPlan& p, const OuterJob& job, const float* from, bool shared,
+               float* sums) {
   const int64_t tap_floats = job.tap_floats();
-  if (from == nullptr) {
-    std::fill_n(sums, p.taps * tap_floats, 0.0f);
-    return;
-  }
   for (int64_t tap = 0; tap < p.taps; ++tap) {
     float* to = sums + tap * tap_floats;
+    if (shared && p.sums_of_tap[static_cast<size_t>(tap)] != tap) continue;
+    if (from == nullptr) {
+      std::fill_n(to, tap_floats, 0.0f);
+      continue;
+    }
     std::copy_n(from + job.begin + tap * p.channels * kPanel, job.rows * kPanel, to);
     std::fill(to + job.rows * kPanel, to + tap_floats, 0.0f);
   }
@@ -347,9 +350,14 @@ void store_sums(const OuterPlan& p, const OuterJob& job, const float* sums, floa
 }
 
 // `index`: of the job, over all groups.
-void deliver(const OuterPlan& p, const OuterJob& job, size_t index, const float* sums,
+void deliver(const OuterPlan& p, const OuterJob& job, size_t index, bool shared, const float* sums,
              float* delivery, GradConsumer& consumer) {
-  if (p.channels % 2 == 0) return deliver_taps(job, index, p.taps, p.channels, sums, consumer);
+  if (p.channels % 2 == 0) {
+    const auto of_tap = [&](int64_t tap) {
+      return sums + (shared ? p.sums_of_tap[static_cast<size_t>(tap)] : tap) * job.tap_floats();
+    };
+    return deliver_taps_of(job, index, p.taps, p.channels, of_tap, consumer);
+  }
   const int64_t whole = p.geometry.panel_floats(), used = p.taps * p.channels * kPanel;
   for (int64_t tap = 0; tap < p.taps; ++tap)
     std::copy_n(sums + tap * job.tap_floats(), job.rows * kPanel,
@@ -482,6 +490,8 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         consumer.expect(bound(p, largest_x, largest_g));
       if (!p.apart && reader != nullptr) reader->read(chunk, first, count);
       const float* from = c == 0 ? initial : partial;
+      // Sums that go on, are added up or lie whole somewhere are those of all taps.
+      const bool shared = from == nullptr && !p.whole_gradient() && !p.apart && p.channels % 2 == 0;
       pool.run(JobGroup::all(p), [&](size_t index, size_t worker) {
         const Workspace work(p, workers + worker * p.worker_bytes());
         const JobGroup jobs(p, index);
@@ -490,7 +500,7 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
         };
         for (size_t v = 0; v < jobs.count; ++v) {
           const OuterJob job(p, jobs.job(v), group);
-          load_sums(p, job, from, sums_of(v));
+          load_sums(p, job, from, shared, sums_of(v));
           for (size_t i = 0; p.apart && i < count; ++i)
             add_floats(slot_of(p, chunk, i, jobs.job(v)), p.taps * job.tap_floats(), sums_of(v));
         }
@@ -502,7 +512,7 @@ void conv_backward_weights(const OuterPlan& p, const Source& x, const GradSource
           if (c + 1 < p.chunks())
             store_sums(p, job, sums_of(v), partial);
           else
-            deliver(p, job, static_cast<size_t>(group) * p.jobs() + jobs.job(v), sums_of(v),
+            deliver(p, job, static_cast<size_t>(group) * p.jobs() + jobs.job(v), shared, sums_of(v),
                     work.delivery, consumer);
         }
       });

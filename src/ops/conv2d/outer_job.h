@@ -42,14 +42,20 @@ size_t outer_jobs(const Plan& p) {
   return static_cast<size_t>(p.out_panels * base::ceil_div(p.in_panels, p.job_panels));
 }
 
-// Hands over `taps` taps, tap_floats() apart; `index`: of the job, over all groups. REQUIRES: an
-// even number of channels, see Note [Panels].
-inline void deliver_taps(const OuterJob& job, size_t index, int64_t taps, int64_t channels,
-                         const float* sums, GradConsumer& consumer) {
+// Hands over `taps` taps, whose sums are where sums_of(tap) says; `index`: of the job, over all
+// groups. REQUIRES: an even number of channels, see Note [Panels].
+template <class SumsOf>
+void deliver_taps_of(const OuterJob& job, size_t index, int64_t taps, int64_t channels,
+                     SumsOf sums_of, GradConsumer& consumer) {
   for (int64_t tap = 0; tap < taps; ++tap)
     consumer.consume(index * static_cast<size_t>(taps) + static_cast<size_t>(tap),
-                     job.begin + tap * channels * kPanel, job.rows * kPanel,
-                     sums + tap * job.tap_floats());
+                     job.begin + tap * channels * kPanel, job.rows * kPanel, sums_of(tap));
+}
+
+inline void deliver_taps(const OuterJob& job, size_t index, int64_t taps, int64_t channels,
+                         const float* sums, GradConsumer& consumer) {
+  const auto follow = [&](int64_t tap) { return sums + tap * job.tap_floats(); };
+  deliver_taps_of(job, index, taps, channels, follow, consumer);
 }
 
 }  // namespace tri::ops

@@ -38,6 +38,15 @@ TapColumns columns_of(const ConvGeometry& g, int64_t kx, int64_t packed_columns)
   return {first, last, column % g.stride_w * (packed_columns / g.stride_w) + column / g.stride_w};
 }
 
+// Whether a row of taps meets a row of the input.
+bool meets_input(const ConvGeometry& g, int64_t ky) {
+  for (int64_t y = 0; y < g.out.h; ++y) {
+    const int64_t in_y = y * g.stride_h + ky - g.padding_h;
+    if (in_y >= 0 && in_y < g.in.h) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products multiplied,
@@ -57,6 +66,14 @@ OuterPlan::OuterPlan(const ConvGeometry& g, int64_t n, int64_t ghost, Products m
   if (window) tap_columns.push_back({0, g.out.w, 0});
   for (int64_t kx = 0; !window && kx < g.kernel_w; ++kx)
     tap_columns.push_back(columns_of(g, kx, packed_columns));
+  int64_t idle = -1;
+  for (int64_t ky = 0; ky < g.kernel_h; ++ky)
+    for (const TapColumns& columns : tap_columns) {
+      const auto tap = static_cast<int64_t>(sums_of_tap.size());
+      const bool meets = columns.last > columns.first && meets_input(g, ky);
+      if (!meets && idle < 0) idle = tap;
+      sums_of_tap.push_back(meets ? tap : idle);
+    }
 
   const bool of_samples = blocks && !flat();
   const int64_t unit_columns =

@@ -77,6 +77,9 @@ struct OuterPlan {
   int64_t job_panels;                   // in_panels that one job works on
   int64_t packed_columns;               // of a row of x
   std::vector<TapColumns> tap_columns;  // of taps beside each other; one with windows
+  // The tap whose sums are those of each tap: its own, but that of the first one for all that meet
+  // padding only (eight of nine on a map of one pixel).
+  std::vector<int64_t> sums_of_tap;
   std::vector<OuterUnit> units;
   bool apart;              // see Note [Units apart]
   size_t chunk_units;      // packed at a time; apart: summed before they are added
