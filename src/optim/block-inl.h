@@ -200,40 +200,21 @@ HWY_INLINE void step_run(const Coefficients& c, const ParamStorage& storage, siz
     close_moment<F, Moment::kSecond>(storage, at, n, second, scratch.roots, keys);
 }
 
-// Asks for what the run at `at` reads.
-class Ahead {
- public:
-  explicit Ahead(const ParamStorage& storage) {
-    const bool split = storage.remainder != nullptr;
-    const size_t whole = storage.weight_form == WeightForm::kF32 ||
-                                 storage.weight_form == WeightForm::kF32AndBf16
-                             ? 4
-                             : 2;
-    const size_t state = storage.state_form == StateForm::kF32    ? 4
-                         : storage.state_form == StateForm::kBf16 ? 2
-                                                                  : 1;
-    add(storage.main, whole);
-    if (split) add(storage.remainder, storage.weight_form == WeightForm::kBf16x16 ? 2 : 1);
-    add(storage.first, state);
-    add(storage.second, state);
-  }
-  HWY_INLINE void ask(size_t at) const {
-    for (size_t p = 0; p < parts_; ++p) {
-      const std::byte* const from = from_[p] + at * bytes_[p];
-      for (size_t i = 0; i < kRun * bytes_[p]; i += 64) hwy::Prefetch(from + i);
-    }
-  }
-
- private:
-  void add(const std::byte* part, size_t bytes) {
+// Asks for what is read of the run at `at`. What the processor itself asks for ends with a page,
+// and fused updates take a page or two of each part at a time.
+HWY_INLINE void ask_for_run(const ParamStorage& storage, const ElementBytes& bytes, size_t at) {
+  const auto ask = [at](const std::byte* part, size_t each) TRI_INLINE {
     if (part == nullptr) return;
-    from_[parts_] = part;
-    bytes_[parts_++] = bytes;
-  }
-  const std::byte* from_[4];
-  size_t bytes_[4];
-  size_t parts_ = 0;
-};
+    for (size_t i = 0; i < kRun * each; i += 64) {
+      hwy::Prefetch(part + at * each + i);
+      asm volatile("");  // gcc removes a loop that does nothing else
+    }
+  };
+  ask(storage.main, bytes.main);
+  ask(storage.remainder, bytes.remainder);
+  ask(storage.first, bytes.moment);
+  ask(storage.second, bytes.moment);
+}
 
 template <class StepRule>
 GradStats update_blocks(const Task& task) {
@@ -241,7 +222,7 @@ GradStats update_blocks(const Task& task) {
   const Coefficients c = task.coefficients;
   const ParamStorage storage = task.storage;
   const NoiseKeys keys(task.noise);
-  const Ahead ahead(storage);
+  const ElementBytes bytes = element_bytes(storage.weight_form, storage.state_form);
   constexpr size_t kAhead = 2 * kRun;
   Scratch scratch;
   Stats stats;
@@ -250,7 +231,7 @@ GradStats update_blocks(const Task& task) {
   const auto step = [&](size_t offset, const float* HWY_RESTRICT values, size_t n,
                         Largest largest) TRI_INLINE {
     const size_t at = task.begin + offset;
-    ahead.ask(at + kAhead);
+    ask_for_run(storage, bytes, at + kAhead);
     float* HWY_RESTRICT weights = open_weights(storage, at, n, scratch.weights);
     by_form(storage.state_form, [&](auto form) TRI_INLINE {
       step_run<StepRule, form.value>(c, storage, at, n, values, weights, stats.chains, scratch,

@@ -30,34 +30,14 @@ size_t part(size_t count, size_t bytes) {
   return (size + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-struct WeightParts {
-  size_t main, remainder, working;  // bytes per element
-};
-WeightParts parts(WeightForm form) {
-  switch (form) {
-    case WeightForm::kF32:
-      return {4, 0, 0};
-    case WeightForm::kF32AndBf16:
-      return {4, 0, 2};
-    case WeightForm::kBf16x16:
-      return {2, 2, 0};
-    case WeightForm::kBf16x8:
-    case WeightForm::kF16x8:
-      return {2, 1, 0};
-    case WeightForm::kBf16Stochastic:
-      return {2, 0, 0};
-  }
-  TRI_CHECK(false, "weight form {}", static_cast<int>(form));
-}
-
-size_t moment_bytes(StateForm form, size_t count) {
+size_t moment_bytes(StateForm form) {
   switch (form) {
     case StateForm::kF32:
-      return part(count, 4);
+      return 4;
     case StateForm::kBf16:
-      return part(count, 2);
+      return 2;
     case StateForm::kInt8:
-      return part(count, 1);
+      return 1;
   }
   TRI_CHECK(false, "state form {}", static_cast<int>(form));
 }
@@ -76,6 +56,24 @@ std::byte* take(std::byte*& at, size_t bytes) {
 
 }  // namespace
 
+ElementBytes element_bytes(WeightForm weight_form, StateForm state_form) {
+  const size_t moment = moment_bytes(state_form);
+  switch (weight_form) {
+    case WeightForm::kF32:
+      return {4, 0, 0, moment};
+    case WeightForm::kF32AndBf16:
+      return {4, 0, 2, moment};
+    case WeightForm::kBf16x16:
+      return {2, 2, 0, moment};
+    case WeightForm::kBf16x8:
+    case WeightForm::kF16x8:
+      return {2, 1, 0, moment};
+    case WeightForm::kBf16Stochastic:
+      return {2, 0, 0, moment};
+  }
+  TRI_CHECK(false, "weight form {}", static_cast<int>(weight_form));
+}
+
 std::string_view name(WeightForm form) { return kWeightForms[static_cast<size_t>(form)]; }
 std::string_view name(StateForm form) { return kStateForms[static_cast<size_t>(form)]; }
 std::optional<WeightForm> parse_weight_form(std::string_view name) {
@@ -86,12 +84,12 @@ std::optional<StateForm> parse_state_form(std::string_view name) {
 }
 
 size_t weight_bytes(WeightForm form, size_t count) {
-  const WeightParts bytes = parts(form);
+  const ElementBytes bytes = element_bytes(form, StateForm::kF32);
   return part(count, bytes.main) + part(count, bytes.remainder) + part(count, bytes.working);
 }
 
 size_t state_bytes(StateForm form, size_t count, size_t moments) {
-  return moments * (moment_bytes(form, count) + scale_bytes(form, count));
+  return moments * (part(count, moment_bytes(form)) + scale_bytes(form, count));
 }
 
 ParamStorage bind(WeightForm weight_form, StateForm state_form, size_t count, size_t moments,
@@ -99,17 +97,17 @@ ParamStorage bind(WeightForm weight_form, StateForm state_form, size_t count, si
   TRI_CHECK(moments <= 2 && (moments == 0 || state != nullptr), "moments = {}", moments);
   TRI_CHECK(weights != nullptr && reinterpret_cast<uintptr_t>(weights) % kAlignment == 0);
   TRI_CHECK(reinterpret_cast<uintptr_t>(state) % kAlignment == 0);
-  const WeightParts bytes = parts(weight_form);
+  const ElementBytes bytes = element_bytes(weight_form, state_form);
   ParamStorage storage{.weight_form = weight_form, .state_form = state_form, .count = count};
   storage.main = take(weights, part(count, bytes.main));
   storage.remainder = take(weights, part(count, bytes.remainder));
   storage.working = take(weights, part(count, bytes.working));
   if (moments >= 1) {
-    storage.first = take(state, moment_bytes(state_form, count));
+    storage.first = take(state, part(count, bytes.moment));
     storage.first_scale = take(state, scale_bytes(state_form, count));
   }
   if (moments == 2) {
-    storage.second = take(state, moment_bytes(state_form, count));
+    storage.second = take(state, part(count, bytes.moment));
     storage.second_scale = take(state, scale_bytes(state_form, count));
   }
   return storage;
@@ -120,8 +118,8 @@ void clear_storage(const ParamStorage& storage) {
     if (at != nullptr) std::memset(at, 0, bytes);
   };
   std::memset(storage.main, 0, weight_bytes(storage.weight_form, storage.count));
-  zero(storage.first, moment_bytes(storage.state_form, storage.count));
-  zero(storage.second, moment_bytes(storage.state_form, storage.count));
+  zero(storage.first, part(storage.count, moment_bytes(storage.state_form)));
+  zero(storage.second, part(storage.count, moment_bytes(storage.state_form)));
   zero(storage.first_scale, scale_bytes(storage.state_form, storage.count));
   zero(storage.second_scale, scale_bytes(storage.state_form, storage.count));
 }

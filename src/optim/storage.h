@@ -40,6 +40,12 @@ struct ParamStorage {
   std::byte* second_scale = nullptr;
 };
 
+// Bytes of an element in each part; 0: there is no such part.
+struct ElementBytes {
+  size_t main, remainder, working, moment;
+};
+ElementBytes element_bytes(WeightForm weight_form, StateForm state_form);
+
 // Sizes of the two blocks; both are multiples of 64. `moments` is 0, 1 or 2 (see update.h).
 size_t weight_bytes(WeightForm form, size_t count);
 size_t state_bytes(StateForm form, size_t count, size_t moments);

@@ -277,7 +277,7 @@ TEST(winograd_choice, takes_3x3_of_stride_1_on_maps_from_8x8_with_32_channels) {
   other.stride_h = 2;
   EXPECT_FALSE(suits_winograd(other));
   other = good;
-  other.in.h = 7;
+  other.in = other.out = {7, 8, 256};
   EXPECT_FALSE(suits_winograd(other));
   other = good;
   other.groups = 2;
@@ -290,6 +290,19 @@ TEST(winograd_choice, takes_3x3_of_stride_1_on_maps_from_8x8_with_32_channels) {
   other = good;
   other.kernel_w = 1;
   EXPECT_FALSE(suits_winograd(other));
+}
+
+TEST(winograd_choice, takes_smaller_maps_of_whole_patches_with_few_filters) {
+  const auto suits = [](int64_t height, int64_t width, int64_t in, int64_t out) {
+    return suits_winograd({{height, width, in}, {height, width, out}, 3, 3, 1, 1, 1, 1, 1});
+  };
+  EXPECT_TRUE(suits(4, 4, 128, 128));
+  EXPECT_TRUE(suits(6, 4, 64, 256));
+  EXPECT_FALSE(suits(4, 4, 128, 256));
+  EXPECT_FALSE(suits(5, 6, 64, 64));
+  EXPECT_FALSE(suits(6, 7, 64, 64));
+  EXPECT_FALSE(suits(2, 2, 64, 64));
+  EXPECT_FALSE(suits(4, 4, 16, 64));
 }
 
 TEST(winograd_choice, of_pairs_asks_for_more_channels_the_smaller_the_map_is) {
