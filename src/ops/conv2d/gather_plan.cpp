@@ -170,7 +170,7 @@ GatherPlan::GatherPlan(const ConvGeometry& g, Direction dir, int64_t n, Products
   tile_src_rows = widest_span(ys, tile_rows, dst.h);
   keeps_panels = tile_panels <= at_once && panels * panel_bytes > kPanelBytes;
   shared_panels = 0;
-  if (!forward && !keeps_panels && g.groups == 1 && cut() > 1) {
+  if ((!forward || products == Products::kBf16) && !keeps_panels && g.groups == 1 && cut() > 1) {
     const int64_t most = std::max(at_once, kSharedPanelBytes / panel_bytes);
     const int64_t even = PanelGroups{panels, most}.largest();
     shared_panels = std::min(panels, ceil_div(even, at_once) * at_once);

@@ -53,8 +53,9 @@ struct GatherPlan {
   // Tiles of the same panels follow each other, and a worker keeps the panels of its last tile.
   // Where all of them fit in L2 anyway, tiles of the same samples do.
   bool keeps_panels;
-  // So many panels are made ready at a time, by all threads; 0: each tile makes its own. Weights
-  // are turned round on the way back, which costs as much as a few dozen rows.
+  // So many panels are made ready at a time, by all threads; 0: each tile makes its own, or reads
+  // them where they lie. To turn weights round on the way back costs as much as a few dozen rows,
+  // to make pairs of them half of that.
   int64_t shared_panels;
 
   int64_t panel_units() const { return geometry.taps() * src_units * kPanel; }
