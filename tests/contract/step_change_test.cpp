@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "contract/random_graph.h"
 #include "contract/small_network.h"
 #include "exec/recompute.h"
 #include "nn/catalog.h"
@@ -284,6 +285,16 @@ TEST(LightTensors, are_made_again_and_change_no_bit) {
     const Trained clipped = train(model, twice, 2, 2);
     twice.step.drop_light = true;
     EXPECT_EQ(clipped, train(model, twice, 2, 2)) << model->name;
+  }
+}
+
+TEST(LightTensors, of_random_networks_change_no_bit) {
+  for (uint64_t draw = 0; draw < 60; ++draw) {
+    const uint64_t seed = draw < 50 ? draw : kExcitedSeeds + draw;
+    LightRuns runs(random_network(seed), seed % 2 == 0 ? Format::kBf16 : Format::kF32);
+    runs.expect_the_same({});
+    for (const auto& segments : exec::ways_to_recompute(runs.planned()->lowered()))
+      runs.expect_the_same({segments[seed % segments.size()]});
   }
 }
 
