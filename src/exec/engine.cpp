@@ -31,7 +31,7 @@ double recomputed_macs(const StepPlan& plan) {
   for (size_t i = 0; i < plan.operations.size(); ++i) {
     const int data = plan.tensors[static_cast<size_t>(plan.graph->ops[i].output)].data;
     if (plan.operations[i] == nullptr || data < 0) continue;
-    if (plan.buffers[static_cast<size_t>(data)].again.used())
+    if (plan.buffers[static_cast<size_t>(data)].dropped())
       macs += static_cast<double>(plan.operations[i]->needs().macs);
   }
   return macs;
@@ -136,7 +136,7 @@ Forecast Engine::forecast_of(const Layout& layout) const {
   }
   for (const Buffer& buffer : train.buffers)
     if (buffer.layer >= 0 && buffer.kind == memory::Kind::kActivations &&
-        buffer.end == memory::End::kSaved && !buffer.again.used())
+        buffer.end == memory::End::kSaved && !buffer.dropped())
       forecast.layers[static_cast<size_t>(buffer.layer)].saved_bytes += buffer.bytes;
   return forecast;
 }
@@ -332,7 +332,8 @@ void Engine::gradient(size_t parameter, std::span<float> out) const {
   const int layer = model_->nodes[static_cast<size_t>(slot.node)].layer;
   std::vector<float> stored(slot.count);
   simd::decode(slot.dense ? train.formats(layer).gp : Format::kF32,
-               arena_.data() + now_.step_offset + kept.life.offset, stored.data(), stored.size());
+               arena_.data() + now_.step_offset + kept.lives.front().offset, stored.data(),
+               stored.size());
   if (slot.dense)
     ops::unpack_weights(slot.geometry, stored.data(), out.data());
   else

@@ -21,6 +21,8 @@ class StepBuilder {
 
   const LoweredTensor& tensor(int t) const { return graph_.tensors[static_cast<size_t>(t)]; }
   TensorSlots& slots(int t) { return plan_.tensors[static_cast<size_t>(t)]; }
+  // The tensor whose numbers a product of squeeze-excite reads; any other is itself.
+  int stored(int t) const { return tensor(t).scaled >= 0 ? tensor(t).scaled : t; }
   const nn::Node* node_of(const LoweredOp& op) const;
   ops::Operation* operation(size_t op) { return plan_.operations[op].get(); }
 
@@ -29,7 +31,8 @@ class StepBuilder {
   size_t now() const { return plan_.ticks.size(); }  // the tick being built
   void touch(int buffer);
   void hold(int buffer) { held_.push_back(buffer); }  // alive in all ticks
-  void touch_value(int t);                            // everything that reading tensor t needs
+  void drop(int buffer) { plan_.buffers[static_cast<size_t>(buffer)].lives.emplace_back(); }
+  void touch_value(int t);   // everything that reading tensor t needs
   void touch_grad(int t);    // everything that reading the gradient of the stored t needs
   void touch_factor(int t);  // what its gradient lies under
   int scratch(size_t bytes, int layer);  // for this tick only; -1 for none
@@ -44,7 +47,7 @@ class StepBuilder {
   void forward_op(size_t index, bool again = false);
   void drop_tensors();
   void make_again(const Segment& segment);
-  void make_light(int t);
+  bool make_light(int t);
   void make_light_of(size_t index);
   void scale_factors(const LoweredOp& op);
   void norm_forward(int norm);

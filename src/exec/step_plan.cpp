@@ -47,6 +47,8 @@ StepPlan StepBuilder::build() && {
   loss();
   if (plan_.spec.training) {
     in_backward_ = true;
+    for (size_t buffer = 0; buffer < dropped_.size(); ++buffer)
+      if (dropped_[buffer]) drop(static_cast<int>(buffer));
     backward();
   }
   place();
@@ -70,10 +72,7 @@ int StepBuilder::add_buffer(std::string name, size_t bytes, Kind kind, End end, 
 
 void StepBuilder::touch(int buffer) {
   if (buffer < 0) return;
-  Buffer& b = plan_.buffers[static_cast<size_t>(buffer)];
-  const auto index = static_cast<size_t>(buffer);
-  const bool again = in_backward_ && index < dropped_.size() && dropped_[index];
-  Life& life = again ? b.again : b.life;
+  Life& life = plan_.buffers[static_cast<size_t>(buffer)].lives.back();
   life.first = std::min(life.first, now());
   life.last = std::max(life.last, now());
 }
@@ -206,10 +205,8 @@ void StepBuilder::drop_tensors() {
   dropped_.assign(plan_.buffers.size(), false);
   std::vector<int> last_reader(graph_.tensors.size(), -1);
   for (size_t index = 0; index < graph_.ops.size(); ++index)
-    for (int t : graph_.ops[index].inputs) {
-      if (tensor(t).scaled >= 0) t = tensor(t).scaled;
-      last_reader[static_cast<size_t>(t)] = static_cast<int>(index);
-    }
+    for (const int t : graph_.ops[index].inputs)
+      last_reader[static_cast<size_t>(stored(t))] = static_cast<int>(index);
   for (const Segment& segment : plan_.spec.recompute)
     for (int index = segment.first; index <= segment.last; ++index) {
       const int t = graph_.ops[static_cast<size_t>(index)].output;
@@ -230,13 +227,21 @@ void StepBuilder::drop_tensors() {
   }
 }
 
-void StepBuilder::make_light(int t) {
-  if (tensor(t).scaled >= 0) t = tensor(t).scaled;
-  if (light_.empty() || !light_[static_cast<size_t>(t)]) return;
+// Says whether it made the tensor, of others that are kept.
+bool StepBuilder::make_light(int t) {
+  t = stored(t);
+  if (light_.empty() || !light_[static_cast<size_t>(t)]) return false;
   const auto producer = static_cast<size_t>(tensor(t).producer);
-  for (const int input : graph_.ops[producer].inputs) make_light(input);
+  std::vector<int> made;
+  for (const int input : graph_.ops[producer].inputs)
+    if (make_light(input)) made.push_back(stored(input));
   light_[static_cast<size_t>(t)] = false;
   forward_op(producer, true);
+  for (const int input : made) {
+    light_[static_cast<size_t>(input)] = true;
+    drop(slots(input).data);
+  }
+  return made.empty();
 }
 
 // Before the ticks of an operation's way back: what weights or a factor met, and what stands before
@@ -405,21 +410,21 @@ void StepBuilder::loss() {
 
 void StepBuilder::place() {
   for (const int buffer : held_)
-    plan_.buffers[static_cast<size_t>(buffer)].life = {0, plan_.ticks.size() - 1, 0};
+    plan_.buffers[static_cast<size_t>(buffer)].lives = {{0, plan_.ticks.size() - 1, 0}};
   memory::Planner planner;
   std::vector<Life*> lives;
   for (size_t i = 0; i < plan_.buffers.size(); ++i) {
     Buffer& b = plan_.buffers[i];
-    TRI_CHECK(b.life.used(), "buffer {} is never used", b.name);
-    for (Life* life : {&b.life, &b.again}) {
-      if (!life->used()) continue;
+    if (b.dropped() && !b.lives.back().used()) b.lives.pop_back();  // for good
+    for (Life& life : b.lives) {
+      TRI_CHECK(life.used(), "buffer {} is never used", b.name);
       // What is dropped soon lies among the transients.
-      const End end = life == &b.life && b.again.used() ? End::kTransient : b.end;
-      planner.add({b.name, b.bytes, 64, static_cast<memory::Tick>(life->first),
-                   static_cast<memory::Tick>(life->last), b.kind, end});
-      lives.push_back(life);
-      plan_.ticks[life->first].begins.push_back(static_cast<int>(i));
-      plan_.ticks[life->last].ends.push_back(static_cast<int>(i));
+      const End end = &life == &b.lives.back() ? b.end : End::kTransient;
+      planner.add({b.name, b.bytes, 64, static_cast<memory::Tick>(life.first),
+                   static_cast<memory::Tick>(life.last), b.kind, end});
+      lives.push_back(&life);
+      plan_.ticks[life.first].begins.push_back(static_cast<int>(i));
+      plan_.ticks[life.last].ends.push_back(static_cast<int>(i));
     }
   }
   const memory::Plan placed = planner.solve();

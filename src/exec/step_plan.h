@@ -60,7 +60,8 @@ struct Segment {
 // Note [Light tensors]. A sum or a concatenation is made of tensors that are stored as well. To
 // keep it costs as many bytes as any of them, to make it again one pass over memory: it is dropped
 // behind its last reader and made again when the way back first needs it, its own light inputs
-// before it. Within a Segment that decides. No bit changes.
+// before it. Such an input is dropped once more if it can be made of what is kept: its own turn
+// comes later. Within a Segment that decides. No bit changes.
 bool is_light(const LoweredOp& op);
 
 struct StepSpec {
@@ -114,10 +115,15 @@ struct Buffer {
   memory::Kind kind = memory::Kind::kActivations;
   memory::End end = memory::End::kSaved;
   int layer = -1;
-  Life life;
-  Life again;  // after it was dropped and made again; see Segment
+  // In order; more than one where it is dropped and made again (Segment, Note [Light tensors]).
+  std::vector<Life> lives{1};
 
-  const Life& at(size_t tick) const { return tick < again.first ? life : again; }
+  const Life& at(size_t tick) const {
+    size_t i = lives.size() - 1;
+    while (i > 0 && tick < lives[i].first) --i;
+    return lives[i];
+  }
+  bool dropped() const { return lives.size() > 1; }
 };
 
 struct TensorSlots {

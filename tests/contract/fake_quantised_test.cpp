@@ -74,7 +74,7 @@ class WideStep {
     size_t bytes = 0;
     for (exec::Buffer& buffer : plan_.buffers) {
       buffer.bytes *= sizeof(float);
-      buffer.life.offset = buffer.again.offset = bytes;
+      for (exec::Life& life : buffer.lives) life.offset = bytes;
       bytes += buffer.bytes;
     }
     for (exec::TensorSlots& slots : plan_.tensors) slots.y = slots.gy = Format::kF32;
@@ -116,7 +116,7 @@ class WideStep {
   }
   float* at(int buffer) const {
     const exec::Buffer& b = plan_.buffers[static_cast<size_t>(buffer)];
-    return reinterpret_cast<float*>(region_->first + b.life.offset);
+    return reinterpret_cast<float*>(region_->first + b.lives.front().offset);
   }
 
   void run(const Problem& problem) {
