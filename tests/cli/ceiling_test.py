@@ -121,7 +121,7 @@ class MovedCeiling(unittest.TestCase):
             return ((out / "checkpoints/last/model.safetensors").read_bytes(),
                     json.loads((out / "summary.json").read_text(encoding="utf-8")))
         roomy, before = weights_after("roomy", "--memory", "2G")
-        ceiling = before["process_peak_bytes"] - before["engine_peak_bytes"] // 6
+        ceiling = before["process_peak_bytes"] - before["engine_peak_bytes"] // 10
         tight, after = weights_after("tight", "--memory", str(ceiling))
         self.assertEqual(roomy, tight)
         self.assertLess(after["engine_peak_bytes"], before["engine_peak_bytes"])
@@ -154,7 +154,7 @@ class MovedCeiling(unittest.TestCase):
                              (again / "checkpoints/last" / file).read_bytes(), file)
 
     def test_a_job_of_5_gb_has_a_plan_for_500_mb(self):
-        job = ["--model", "resnet18", "--pixels", "224", "--classes", "1000", "--batch", "400"]
+        job = ["--model", "resnet18", "--pixels", "224", "--classes", "1000", "--batch", "416"]
         roomy = json.loads(triaccel("plan", *job, "--method", "fp32", "--memory", "16G", "--json").stdout)
         self.assertGreater(roomy["process_peak_bytes"], 5_000_000_000)
         for more in [["--method", "triaccel"], ["--method", "triaccel", "--batch-mode", "micro"],
