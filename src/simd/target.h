@@ -26,8 +26,8 @@ std::string_view active_target();
 bool multiplies_bf16();
 // Whether it is kAmxTarget.
 bool multiplies_blocks();
-// Whether a machine that multiplies pairs only imitates blocks: bit for bit, in a tenth of the
-// speed, as the last of its targets. For tests; only builds with all checks do that.
+// Whether a machine that multiplies pairs only imitates blocks: bit for bit and slowly, as the last
+// of its targets. For tests; only builds with all checks do that.
 #if defined(TRI_CHECKS)
 bool imitates_blocks();
 #else
