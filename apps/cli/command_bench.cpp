@@ -93,17 +93,17 @@ Result<void> run_step(const ConfigFlags& flags, const SharedOptions& shared) {
 }
 
 // Two threads by default, as the bars in docs/performance.md are.
-Result<void> run_kernels(const SharedOptions& shared) {
+Result<void> run_kernels(const std::string& only, const SharedOptions& shared) {
   constexpr size_t kUsualThreads = 2;
   const size_t threads =
       shared.threads != 0 ? shared.threads : std::min(kUsualThreads, system_info().threads);
   Json list = Json::array();
-  bench_kernels(threads, [&](const KernelBench& bench) {
+  TRI_TRY(bench_kernels(threads, only, [&](const KernelBench& bench) {
     if (shared.json)
       list.push_back(as_json(bench));
     else
       print_text(bench);
-  });
+  }));
   if (shared.json) fmt::print("{}\n", list.dump(2));
   return {};
 }
@@ -119,10 +119,12 @@ Command bench_command(CLI::App& program, const SharedOptions& shared) {
     one->fallthrough();
     one->footer("--json, --quiet and --threads N: as for every command");
   }
+  const auto only = std::make_shared<std::string>();
+  kernels->add_option("--only", *only, "those with this text in their name, shape or storage");
   const auto flags = std::make_shared<ConfigFlags>(*step, shared, true);
   return {parser, [=, &shared]() -> Result<void> {
             if (step->parsed()) return run_step(*flags, shared);
-            if (kernels->parsed()) return run_kernels(shared);
+            if (kernels->parsed()) return run_kernels(*only, shared);
             return unexpected(ErrorCode::kInvalid,
                               "bench was not told what to time; give 'bench step' or 'bench "
                               "kernels'");

@@ -56,7 +56,9 @@ struct KernelBench {
   double fraction = 0;
 };
 
-// Every kernel on shapes of the known networks; calls `show` as each is done.
-void bench_kernels(size_t threads, const std::function<void(const KernelBench&)>& show);
+// Every kernel on shapes of the known networks whose line "kernel, shape, storage" holds `only`;
+// calls `show` as each is done. kInvalid if there is none.
+Result<void> bench_kernels(size_t threads, const std::string& only,
+                           const std::function<void(const KernelBench&)>& show);
 
 }  // namespace tri

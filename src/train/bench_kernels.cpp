@@ -62,17 +62,34 @@ KernelShape conv_shape(const ConvCase& c, int64_t groups) {
 // Times passes and sets them against the machine as it was just before and just after.
 class Bench {
  public:
-  Bench(size_t threads, const std::function<void(const KernelBench&)>& show)
-      : pool_(threads), show_(show) {}
+  Bench(size_t threads, const std::string& only,
+        const std::function<void(const KernelBench&)>& show)
+      : pool_(threads), only_(only), show_(show) {}
 
   base::ThreadPool& pool() { return pool_; }
+  bool found() const { return found_; }
 
-  void add(const std::vector<KernelPass>& passes, const std::string& shape,
-           std::string_view storage) {
-    for (const KernelPass& pass : passes) add(pass, shape, storage);
+  // The passes of one kernel, whose memory is made only if one of them is wanted.
+  template <class Make>
+  void add(const std::string& kernel, const std::string& shape, std::string_view storage,
+           Make make) {
+    constexpr std::string_view kPasses[] = {"forward", "backward", "backward-data",
+                                            "backward-weights", "update"};
+    if (std::ranges::none_of(kPasses, [&](std::string_view pass) {
+          return wanted(fmt::format("{} {}", kernel, pass), shape, storage);
+        }))
+      return;
+    for (const KernelPass& pass : make())
+      if (wanted(pass.kernel, shape, storage)) time(pass, shape, storage);
   }
 
-  void add(const KernelPass& pass, const std::string& shape, std::string_view storage) {
+ private:
+  bool wanted(const std::string& pass, const std::string& shape, std::string_view storage) const {
+    return fmt::format("{}, {}, {}", pass, shape, storage).find(only_) != std::string::npos;
+  }
+
+  void time(const KernelPass& pass, const std::string& shape, std::string_view storage) {
+    found_ = true;
     const auto peak = [&] {
       return pass.multiplies_bf16 ? train::pair_peak_gflops(pool_) : train::fma_peak_gflops(pool_);
     };
@@ -95,7 +112,6 @@ class Bench {
     show_(done);
   }
 
- private:
   static double median_ms(const KernelPass& pass) {
     std::array<double, 5> times;
     pass.run();
@@ -109,6 +125,8 @@ class Bench {
   }
 
   base::ThreadPool pool_;
+  const std::string& only_;
+  bool found_ = false;
   const std::function<void(const KernelBench&)>& show_;
   train::CopyBandwidth copy_;
 };
@@ -116,14 +134,15 @@ class Bench {
 void bench_convolutions(Bench& bench, Format storage) {
   const std::string_view name = numeric::spec(storage).name;
   const auto add = [&](const ConvCase& c, int64_t groups, std::string_view kind, bool moves) {
-    auto passes = train::operation_passes(fmt::format("{} {}x{}", kind, c.kernel, c.kernel),
-                                          conv_shape(c, groups), storage, bench.pool());
-    for (KernelPass& pass : passes)
-      if (!moves) pass.bytes = 0;
-    bench.add(passes,
-              fmt::format("{}->{} {}x{}/{}{}", c.in, c.out, c.map, c.map, c.stride,
-                          c.samples > 0 ? fmt::format(" batch {}", c.samples) : ""),
-              name);
+    const std::string kernel = fmt::format("{} {}x{}", kind, c.kernel, c.kernel);
+    const std::string text = fmt::format("{}->{} {}x{}/{}{}", c.in, c.out, c.map, c.map, c.stride,
+                                         c.samples > 0 ? fmt::format(" batch {}", c.samples) : "");
+    bench.add(kernel, text, name, [&] {
+      auto passes = train::operation_passes(kernel, conv_shape(c, groups), storage, bench.pool());
+      for (KernelPass& pass : passes)
+        if (!moves) pass.bytes = 0;
+      return passes;
+    });
   };
   for (const ConvCase& c : kResidual) add(c, 1, "conv", false);
   for (const ConvCase& c : kOthers) add(c, 1, "conv", true);
@@ -131,9 +150,10 @@ void bench_convolutions(Bench& bench, Format storage) {
   for (const auto& [in, out] : {std::pair{512, 1000}, std::pair{1280, 1000}}) {
     ops::Attributes attr;
     attr.out_channels = out;
-    bench.add(train::operation_passes("linear", {OpKind::kLinear, attr, {1, 1, in}, 1, 96}, storage,
-                                      bench.pool()),
-              fmt::format("{}->{} batch 96", in, out), name);
+    bench.add("linear", fmt::format("{}->{} batch 96", in, out), name, [&] {
+      return train::operation_passes("linear", {OpKind::kLinear, attr, {1, 1, in}, 1, 96}, storage,
+                                     bench.pool());
+    });
   }
 }
 
@@ -141,40 +161,39 @@ void bench_memory_bound(Bench& bench, Format storage) {
   const std::string_view name = numeric::spec(storage).name;
   for (const tensor::Shape& shape : {tensor::Shape{32, 32, 64}, tensor::Shape{7, 7, 960}}) {
     const std::string text = fmt::format("{}x{}x{}", shape.h, shape.w, shape.c);
-    bench.add(train::norm_passes(shape, storage, bench.pool()), text, name);
-    const auto sum = [&](const std::string& kernel, int64_t inputs) {
-      bench.add(train::operation_passes(kernel, {OpKind::kAdd, {}, shape, inputs, 0}, storage,
-                                        bench.pool()),
-                text, name);
+    bench.add("batch norm", text, name,
+              [&] { return train::norm_passes(shape, storage, bench.pool()); });
+    const auto operation = [&](const std::string& kernel, OpKind kind, const ops::Attributes& attr,
+                               int64_t inputs) {
+      bench.add(kernel, text, name, [&] {
+        return train::operation_passes(kernel, {kind, attr, shape, inputs, 0}, storage,
+                                       bench.pool());
+      });
     };
-    sum("activation", 1);
-    sum("residual add", 2);
-    const auto channels = [&](const std::string& kernel, OpKind kind, const ops::Attributes& attr,
-                              int64_t inputs) {
-      bench.add(
-          train::operation_passes(kernel, {kind, attr, shape, inputs, 0}, storage, bench.pool()),
-          text, name);
-    };
-    channels("concat", OpKind::kConcat, {}, 2);
+    operation("activation", OpKind::kAdd, {}, 1);
+    operation("residual add", OpKind::kAdd, {}, 2);
+    operation("concat", OpKind::kConcat, {}, 2);
     ops::Attributes half, pairs, drop;
     half.begin = half.count = shape.c / 2;
     pairs.groups = 2;
     drop.rate = 0.2f;
-    channels("split", OpKind::kSplit, half, 1);
-    channels("channel shuffle", OpKind::kChannelShuffle, pairs, 1);
-    channels("dropout", OpKind::kDropout, drop, 1);
+    operation("split", OpKind::kSplit, half, 1);
+    operation("channel shuffle", OpKind::kChannelShuffle, pairs, 1);
+    operation("dropout", OpKind::kDropout, drop, 1);
   }
   for (const PoolCase& c : kPools) {
     ops::Attributes attr;
     attr.kernel_h = attr.kernel_w = c.kernel;
     attr.stride_h = attr.stride_w = c.stride;
     attr.padding_h = attr.padding_w = c.padding;
+    const std::string kernel(c.name);
     bench.add(
-        train::operation_passes(std::string(c.name),
-                                {c.kind, attr, {c.map, c.map, c.channels}, 1, 0}, storage,
-                                bench.pool()),
+        kernel,
         fmt::format("{}x{}x{} {}x{}/{}", c.map, c.map, c.channels, c.kernel, c.kernel, c.stride),
-        name);
+        name, [&] {
+          return train::operation_passes(kernel, {c.kind, attr, {c.map, c.map, c.channels}, 1, 0},
+                                         storage, bench.pool());
+        });
   }
 }
 
@@ -189,17 +208,27 @@ void bench_updates(Bench& bench) {
     for (const Form& form :
          {Form{WeightForm::kF32, StateForm::kF32}, Form{WeightForm::kF32AndBf16, StateForm::kF32},
           Form{WeightForm::kBf16x8, StateForm::kInt8}})
-      bench.add(train::update_pass(rule, form.weights, form.state, bench.pool()), "16777216",
-                fmt::format("{} {}", optim::name(form.weights), optim::name(form.state)));
+      bench.add(
+          std::string(optim::name(rule)), "16777216",
+          fmt::format("{} {}", optim::name(form.weights), optim::name(form.state)), [&] {
+            return std::vector{train::update_pass(rule, form.weights, form.state, bench.pool())};
+          });
 }
 
 }  // namespace
 
-void bench_kernels(size_t threads, const std::function<void(const KernelBench&)>& show) {
-  Bench bench(threads, show);
+Result<void> bench_kernels(size_t threads, const std::string& only,
+                           const std::function<void(const KernelBench&)>& show) {
+  Bench bench(threads, only, show);
   for (const Format storage : kStorages) bench_convolutions(bench, storage);
   for (const Format storage : kStorages) bench_memory_bound(bench, storage);
   bench_updates(bench);
+  if (!bench.found())
+    return unexpected(ErrorCode::kInvalid,
+                      fmt::format("no kernel has '{}' in its name, shape or storage; --only takes "
+                                  "part of a line, such as 'conv 7x7' or 'bf16'",
+                                  only));
+  return {};
 }
 
 }  // namespace tri

@@ -108,6 +108,7 @@ class BadInput(Sentences):
     def test_of_bench(self):
         self.assert_sentence(["bench"], "bench step", "bench kernels")
         self.assert_sentence(["bench", "flights"], "flights")
+        self.assert_sentence(["bench", "kernels", "--only", "flights"], "flights", "--only")
         self.assert_sentence(["bench", "step", "--method", "fp32", "--steps", "0"], "--steps")
 
 
