@@ -90,8 +90,9 @@ bool reads_stored(const GradSource& source) {
 }
 
 GradParams params_of(const GradSource& source, const RowRange& range) {
-  GradParams p;
-  p.value = params_of(source.value, range);
+  // Made where it stays: a copy would read across what was just written in parts, and wait until
+  // all stores before it have left the processor.
+  GradParams p{.value = params_of(source.value, range)};
   const NormLoad& norm = source.value.norm;
   const int64_t ghost =
       norm.scale == nullptr ? 0 : range.sample / norm.ghost * norm.stride + range.channel;
