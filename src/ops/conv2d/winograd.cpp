@@ -240,15 +240,19 @@ bool suits_winograd(const ConvGeometry& g, Products products) {
   constexpr int64_t kLeastMap = 8, kLeastChannels = 32, kLeastPairedChannels = 64;
   // On smaller maps the transforms of the weights and halves of patches weigh more.
   constexpr int64_t kFewFilters = 128 * 128;
-  const bool small_pays = g.in.c * g.out.c <= kFewFilters && g.out.h % 2 == 0 && g.out.w % 2 == 0;
+  const bool whole_patches = g.out.h % 2 == 0 && g.out.w % 2 == 0;
+  const bool small_pays = g.in.c * g.out.c <= kFewFilters && whole_patches;
   if (!can_winograd(g)) return false;
   const int64_t map = std::min({g.in.h, g.in.w, g.out.h, g.out.w});
   const int64_t channels = std::min(g.in.c, g.out.c);
   if (products == Products::kF32)
     return channels >= kLeastChannels && (map >= kLeastMap || small_pays);
   if (simd::multiplies_blocks()) return false;
-  // Many channels make up for small maps: 64 at 16 x 16, 128 at 8 x 8, 256 at 4 x 4.
-  return channels >= kLeastPairedChannels && channels * map >= 2 * kLeastMap * kLeastPairedChannels;
+  // Many channels make up for small maps: 64 at 8 x 8, 128 at 4 x 4; patches that results do not
+  // fill ask for twice as many.
+  constexpr int64_t kLeastWhole = kLeastMap * kLeastPairedChannels;
+  return channels >= kLeastPairedChannels &&
+         channels * map >= (whole_patches ? kLeastWhole : 2 * kLeastWhole);
 }
 
 WinogradPlan::WinogradPlan(const ConvGeometry& g, Direction dir, int64_t n, Products multiplied)

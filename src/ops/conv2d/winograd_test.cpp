@@ -313,11 +313,15 @@ TEST(winograd_choice, of_pairs_asks_for_more_channels_the_smaller_the_map_is) {
   EXPECT_TRUE(suits(16, 64));
   EXPECT_FALSE(suits(16, 48));
   EXPECT_FALSE(suits(32, 32));
-  EXPECT_TRUE(suits(8, 128));
-  EXPECT_FALSE(suits(8, 64));
-  EXPECT_TRUE(suits(4, 256));
-  EXPECT_FALSE(suits(4, 128));
+  EXPECT_TRUE(suits(8, 64));
+  EXPECT_FALSE(suits(6, 64));
+  EXPECT_TRUE(suits(4, 128));
+  EXPECT_FALSE(suits(4, 64));
   EXPECT_FALSE(suits(2, 512));
+  EXPECT_TRUE(suits(15, 96));  // patches that are filled in part
+  EXPECT_FALSE(suits(15, 64));
+  EXPECT_TRUE(suits(7, 160));
+  EXPECT_FALSE(suits(7, 128));
 }
 
 }  // namespace

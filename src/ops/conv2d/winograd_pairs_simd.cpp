@@ -1,4 +1,4 @@
-// ops/conv2d/winograd_pairs.cpp; contract in winograd_kernel.h. Never throws, allocates or logs.
+// ops/conv2d/winograd_pairs_simd.cpp; contract in winograd_kernel.h. Never throws, allocates or logs.
 // Written with intrinsics, as pair_simd.cpp is, and called on that target only.
 #include <algorithm>
 
