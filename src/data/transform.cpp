@@ -1,11 +1,11 @@
 #include "data/transform.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "simd/scaled_bytes.h"
 
 namespace tri::data {
 namespace {
@@ -55,22 +55,9 @@ void gather_row(const uint8_t* pixels, tensor::Shape shape, const Draw& draw, in
     std::memcpy(row + bytes(first), from + (first + draw.right) * shape.c, bytes(last - first));
     return;
   }
-  for (int64_t x = first; x < last; ++x) {
-    const uint8_t* pixel = from + (shape.w - 1 - x + draw.right) * shape.c;
+  const uint8_t* pixel = from + (shape.w - 1 - first + draw.right) * shape.c;
+  for (int64_t x = first; x < last; ++x, pixel -= channels)
     for (size_t c = 0; c < channels; ++c) row[bytes(x) + c] = pixel[c];
-  }
-}
-
-using ByteTable = std::array<float, 256>;  // what a byte becomes
-
-// A row of bytes through the table of its channel. Channels as a constant where they are known: the
-// loop over them is then none.
-template <size_t kChannels>
-float* look_up(const ByteTable* tables, const uint8_t* row, size_t columns, float* to) noexcept {
-  for (size_t i = 0; i < columns; ++i) {
-    for (size_t c = 0; c < kChannels; ++c) *to++ = tables[c][*row++];
-  }
-  return to;
 }
 
 }  // namespace
@@ -82,12 +69,10 @@ Transform::Transform(tensor::Shape src, tensor::Shape dst, const Normalisation& 
   TRI_CHECK(src.c == dst.c || src.c == 1, "channels {} into {}", src.c, dst.c);
   TRI_CHECK(normalisation.mean.size() == channels && normalisation.deviation.size() == channels,
             "{} means for {} channels", normalisation.mean.size(), channels);
-  for (size_t c = 0; c < channels; ++c) {
-    scale_.push_back(1.0f / (255.0f * normalisation.deviation[c]));
-    shift_.push_back(-normalisation.mean[c] / normalisation.deviation[c]);
-    auto& table = of_byte_.emplace_back();
-    for (size_t v = 0; v < table.size(); ++v) {
-      table[v] = static_cast<float>(v) * scale_[c] + shift_[c];
+  for (int64_t x = 0; x < src.w; ++x) {
+    for (size_t c = 0; c < channels; ++c) {
+      scale_.push_back(1.0f / (255.0f * normalisation.deviation[c]));
+      shift_.push_back(-normalisation.mean[c] / normalisation.deviation[c]);
     }
   }
   if (src.h != dst.h || src.w != dst.w) resizer_.emplace(src, tensor::Shape{dst.h, dst.w, src.c});
@@ -120,16 +105,15 @@ void Transform::apply(const uint8_t* pixels, uint64_t epoch, uint64_t index, flo
       resizer_->add_row(y, row, resize_scratch, resized);
       continue;
     }
-    const auto columns = static_cast<size_t>(src_.w);
-    if (channels == 3) {
-      to = look_up<3>(of_byte_.data(), row, columns, to);
-    } else if (channels == 1 && repeats == 1) {
-      to = look_up<1>(of_byte_.data(), row, columns, to);
-    } else {
-      for (size_t i = 0; i < columns * channels; ++i) {
-        for (size_t r = 0; r < repeats; ++r) *to++ = of_byte_[i % channels][row[i]];
-      }
+    const size_t numbers = scale_.size();
+    if (repeats == 1) {
+      simd::scale_bytes(row, numbers, scale_.data(), shift_.data(), to);
+      to += numbers;
+      continue;
     }
+    for (size_t i = 0; i < numbers; ++i)
+      for (size_t r = 0; r < repeats; ++r)
+        *to++ = static_cast<float>(row[i]) * scale_[i] + shift_[i];
   }
   if (resizer_) {
     for (const float* from = resized; from != resized + values; from += channels) {

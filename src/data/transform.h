@@ -1,7 +1,6 @@
 #pragma once
 // Room: data. In: the bytes of one record. Out: the numbers a network sees: cropped, mirrored,
 // resized, normalised, with a blank square. Chance depends on (seed, epoch, index) alone.
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,9 +35,8 @@ class Transform {
   tensor::Shape src_, dst_;
   Augment augment_;
   uint64_t seed_;
-  std::vector<float> scale_, shift_;             // per channel of src
-  std::vector<std::array<float, 256>> of_byte_;  // the same for every byte
-  std::optional<Resizer> resizer_;               // where sizes differ; one channel for grey
+  std::vector<float> scale_, shift_;  // of a row of src, channel by channel
+  std::optional<Resizer> resizer_;    // where sizes differ; one channel for grey
 };
 
 }  // namespace tri::data
