@@ -179,19 +179,26 @@ HWY_INLINE void step_run(const Coefficients& c, const ParamStorage& storage, siz
   float* HWY_RESTRICT first = moment_run<F, Moment::kFirst>(storage, at, scratch.first);
   float* HWY_RESTRICT second = moment_run<F, Moment::kSecond>(storage, at, scratch.second);
   RunningChains chains(sums);
-  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
-    for (size_t k = i; k < i + hn::Lanes(d); k += kChains)
-      if (k % kChains == 0) chains.add(values + k);
-    auto w = hn::Load(d, weights + i);
-    auto m = load_moment<F, Moment::kFirst>(d, storage, at + i);
-    auto v = hn::Zero(d), root = hn::Zero(d);
-    if (StepRule::kMoments == 2) v = load_moment<F, Moment::kSecond>(d, storage, at + i);
-    StepRule::step(d, c, hn::Mul(hn::LoadU(d, values + i), scale), w, m, v, root);
-    hn::Store(w, d, weights + i);
-    hn::Store(m, d, first + i);
-    if (StepRule::kMoments == 2) {
-      hn::Store(v, d, second + i);
-      hn::Store(root, d, scratch.roots + i);
+  for (size_t block = 0; block < n; block += kBlock) {
+    const auto first_scale = moment_scale<F, Moment::kFirst>(d, storage, at + block);
+    auto second_scale = hn::Zero(d);
+    if (StepRule::kMoments == 2)
+      second_scale = moment_scale<F, Moment::kSecond>(d, storage, at + block);
+    for (size_t i = block; i < block + kBlock; i += hn::Lanes(d)) {
+      for (size_t k = i; k < i + hn::Lanes(d); k += kChains)
+        if (k % kChains == 0) chains.add(values + k);
+      auto w = hn::Load(d, weights + i);
+      auto m = load_moment<F, Moment::kFirst>(d, storage, at + i, first_scale);
+      auto v = hn::Zero(d), root = hn::Zero(d);
+      if (StepRule::kMoments == 2)
+        v = load_moment<F, Moment::kSecond>(d, storage, at + i, second_scale);
+      StepRule::step(d, c, hn::Mul(hn::LoadU(d, values + i), scale), w, m, v, root);
+      hn::Store(w, d, weights + i);
+      hn::Store(m, d, first + i);
+      if (StepRule::kMoments == 2) {
+        hn::Store(v, d, second + i);
+        hn::Store(root, d, scratch.roots + i);
+      }
     }
   }
   chains.store(sums);
@@ -259,12 +266,16 @@ Norms measure_blocks(const Task& task) {
     const size_t at = task.begin + offset;
     const float* HWY_RESTRICT weights = open_weights(storage, at, n, scratch.weights);
     by_form(storage.state_form, [&](auto form) TRI_INLINE {
-      for (size_t i = 0; i < n; i += hn::Lanes(d)) {
-        const auto r = StepRule::direction(
-            d, c, hn::Mul(hn::LoadU(d, values + i), scale), hn::Load(d, weights + i),
-            load_moment<form.value, Moment::kFirst>(d, storage, at + i),
-            load_moment<form.value, Moment::kSecond>(d, storage, at + i));
-        hn::Store(r, d, direction + i);
+      for (size_t block = 0; block < n; block += kBlock) {
+        const auto first = moment_scale<form.value, Moment::kFirst>(d, storage, at + block);
+        const auto second = moment_scale<form.value, Moment::kSecond>(d, storage, at + block);
+        for (size_t i = block; i < block + kBlock; i += hn::Lanes(d)) {
+          const auto r = StepRule::direction(
+              d, c, hn::Mul(hn::LoadU(d, values + i), scale), hn::Load(d, weights + i),
+              load_moment<form.value, Moment::kFirst>(d, storage, at + i, first),
+              load_moment<form.value, Moment::kSecond>(d, storage, at + i, second));
+          hn::Store(r, d, direction + i);
+        }
       }
     });
     add_blocks(weights, n, of_weights);

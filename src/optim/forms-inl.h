@@ -187,11 +187,20 @@ HWY_INLINE uint16_t* scales_at(std::byte* scales, size_t at) {
   return reinterpret_cast<uint16_t*>(scales) + at / kBlock;
 }
 
-// Lanes(d) values of a moment from `i` on; zeros where it is not kept.
+// In all lanes, of the block in which `i` lies; zeros where there is none.
 template <StateForm F, Moment M, class D>
-HWY_INLINE hn::Vec<D> load_moment(D d, const ParamStorage& storage, size_t i) {
-  const std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
+HWY_INLINE hn::Vec<D> moment_scale(D d, const ParamStorage& storage, size_t i) {
   std::byte* const scales = M == Moment::kFirst ? storage.first_scale : storage.second_scale;
+  if (F != StateForm::kInt8 || scales == nullptr) return hn::Zero(d);
+  return sv::state_scale_lanes(d, *scales_at(scales, i));
+}
+
+// Lanes(d) values of a moment from `i` on, `scale` being that of its block; zeros where it is not
+// kept.
+template <StateForm F, Moment M, class D>
+HWY_INLINE hn::Vec<D> load_moment(D d, const ParamStorage& storage, size_t i,
+                                  [[maybe_unused]] hn::Vec<D> scale) {
+  const std::byte* const part = M == Moment::kFirst ? storage.first : storage.second;
   if (part == nullptr) return hn::Zero(d);
   if constexpr (F == StateForm::kF32) {
     return hn::Load(d, reinterpret_cast<const float*>(part) + i);
@@ -199,10 +208,10 @@ HWY_INLINE hn::Vec<D> load_moment(D d, const ParamStorage& storage, size_t i) {
     return sv::load_as_f32<Format::kBf16>(d, part, i);
   } else if constexpr (M == Moment::kFirst) {
     const auto* codes = reinterpret_cast<const int8_t*>(part);
-    return sv::load_first_moment(d, codes, *scales_at(scales, i), i);
+    return sv::load_first_moment(d, codes, scale, i);
   } else {
     const auto* codes = reinterpret_cast<const uint8_t*>(part);
-    return sv::load_second_moment(d, codes, *scales_at(scales, i), i);
+    return sv::load_second_moment(d, codes, scale, i);
   }
 }
 

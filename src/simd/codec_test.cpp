@@ -67,7 +67,9 @@ void first_moments(const float* src, size_t groups, uint32_t, int8_t* codes, uin
   const hn::ScalableTag<float> df;
   store_first_moments(df, src, groups, codes, scales);
   for (size_t i = 0; i < groups * numeric::kStateGroup; i += hn::Lanes(df)) {
-    hn::StoreU(load_first_moment(df, codes, scales[i / numeric::kStateGroup], i), df, back + i);
+    hn::StoreU(
+        load_first_moment(df, codes, state_scale_lanes(df, scales[i / numeric::kStateGroup]), i),
+        df, back + i);
   }
 }
 
@@ -78,7 +80,9 @@ void second_moments(const float* src, size_t groups, uint32_t index, uint8_t* co
   for (size_t i = 0; i < roots.size(); ++i) roots[i] = std::sqrt(src[i]);
   store_second_moments(df, roots.data(), groups, codes, scales, kStateNoise, index);
   for (size_t i = 0; i < roots.size(); i += hn::Lanes(df)) {
-    hn::StoreU(load_second_moment(df, codes, scales[i / numeric::kStateGroup], i), df, back + i);
+    hn::StoreU(
+        load_second_moment(df, codes, state_scale_lanes(df, scales[i / numeric::kStateGroup]), i),
+        df, back + i);
   }
 }
 

@@ -1,8 +1,9 @@
-// Room: simd. In: two vectors of int32 lanes. Out: their values as 16 or 8 bits each, in order, at
-// an address. Packing two at a time takes half of the steps that two single DemoteTo() take.
+// Room: simd. In: two vectors of int32 lanes. Out: one word or byte of each lane, all of the first
+// vector's and then the second's, at an address. Two vectors at a time take half of the steps that
+// two single DemoteTo() take.
 //
-//   store_int16(di, a, b, to)   REQUIRES: values fit int16 (the bits are those of a uint16 as well)
-//   store_int8(di, a, b, to)    int8_t or uint8_t; values are clamped to it
+//   store_words<K>(di, a, b, to)   word K of each lane, 0 or 1
+//   store_bytes<K>(di, a, b, to)   byte K of each lane, 0 or 1
 #include <cstddef>
 #include <cstdint>
 
@@ -20,49 +21,39 @@ HWY_BEFORE_NAMESPACE();
 namespace tri::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// x86 packs block of 128 bits by block: a quarter of a block's worth of `a`, one of `b`, and so on.
-// All of `a` comes first again when even pieces go before odd ones; pieces of kWords 32-bit lanes.
-template <size_t kWords, class D32>
-HWY_INLINE hn::Vec<D32> even_pieces_first(D32 d, hn::Vec<D32> v) {
-  constexpr size_t kPieces = hn::MaxLanes(d) / kWords;
-  if constexpr (kPieces <= 2) return v;
-  HWY_ALIGN int32_t source[hn::MaxLanes(d)];
-  for (size_t lane = 0; lane < hn::MaxLanes(d); ++lane) {
-    const size_t piece = lane / kWords;
-    const size_t from = piece < kPieces / 2 ? 2 * piece : 2 * (piece - kPieces / 2) + 1;
-    source[lane] = static_cast<int32_t>(from * kWords + lane % kWords);
+// Every even or odd piece of `a`, then of `b`.
+template <int kOdd, class D>
+HWY_INLINE hn::Vec<D> pieces(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  if constexpr (kOdd != 0) {
+    return hn::ConcatOdd(d, b, a);
+  } else {
+    return hn::ConcatEven(d, b, a);
   }
-  return hn::TableLookupLanes(v, hn::SetTableIndices(d, source));
 }
 
-template <class DI>
-HWY_INLINE void store_int16(DI di, hn::Vec<DI> a, hn::Vec<DI> b, uint16_t* to) {
-#if HWY_ARCH_X86
-  const hn::Repartition<int16_t, DI> d16;
-  const auto packed = hn::BitCast(di, hn::ReorderDemote2To(d16, a, b));
-  const hn::Repartition<uint16_t, DI> du16;
-  hn::StoreU(hn::BitCast(du16, even_pieces_first<2>(di, packed)), du16, to);
-#else
-  const hn::Rebind<int16_t, DI> d16;
-  const hn::Rebind<uint16_t, DI> du16;
-  hn::StoreU(hn::BitCast(du16, hn::DemoteTo(d16, a)), du16, to);
-  hn::StoreU(hn::BitCast(du16, hn::DemoteTo(d16, b)), du16, to + hn::Lanes(di));
-#endif
+template <int kWord, class DI>
+HWY_INLINE void store_words(DI, hn::Vec<DI> a, hn::Vec<DI> b, uint16_t* to) {
+  const hn::Repartition<uint16_t, DI> d16;
+  hn::StoreU(pieces<kWord>(d16, hn::BitCast(d16, a), hn::BitCast(d16, b)), d16, to);
 }
 
-template <class DI, class T>
-HWY_INLINE void store_int8([[maybe_unused]] DI di, hn::Vec<DI> a, hn::Vec<DI> b, T* to) {
-#if HWY_ARCH_X86
-  const hn::Repartition<int16_t, DI> d16;
-  const hn::Rebind<T, decltype(d16)> d8;
-  const hn::Repartition<int32_t, decltype(d8)> words;
-  const auto packed = hn::BitCast(words, hn::DemoteTo(d8, hn::ReorderDemote2To(d16, a, b)));
-  hn::StoreU(hn::BitCast(d8, even_pieces_first<1>(words, packed)), d8, to);
-#else
-  const hn::Rebind<T, DI> d8;
-  hn::StoreU(hn::DemoteTo(d8, a), d8, to);
-  hn::StoreU(hn::DemoteTo(d8, b), d8, to + hn::Lanes(di));
+// T: int8_t or uint8_t.
+template <int kByte, class DI, class T>
+HWY_INLINE void store_bytes(DI, hn::Vec<DI> a, hn::Vec<DI> b, T* to) {
+  const hn::Repartition<uint16_t, DI> d16;
+  const auto words = pieces<0>(d16, hn::BitCast(d16, a), hn::BitCast(d16, b));
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hn::MaxLanes(d16) == 32) {
+    const auto low = kByte == 0 ? words : hn::ShiftRight<8>(words);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi16_epi8(low.raw));
+    return;
+  }
 #endif
+  const hn::Repartition<uint8_t, DI> d8;
+  const hn::Half<decltype(d8)> half;
+  const auto bytes = hn::BitCast(d8, words);
+  hn::StoreU(hn::LowerHalf(half, pieces<kByte>(d8, bytes, bytes)), half,
+             reinterpret_cast<uint8_t*>(to));
 }
 
 }  // namespace tri::simd::HWY_NAMESPACE

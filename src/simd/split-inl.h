@@ -32,7 +32,8 @@ using numeric::SplitScheme;
 template <SplitScheme S>
 using Extra = std::conditional_t<S == SplitScheme::kBf16Plus16, int16_t, int8_t>;
 
-// Bits of the finer grid of S, sign included, right-aligned; NaN quiet, its extra bits zero.
+// A number on the finer grid of S, its sign in the highest bit: the extra bits are the lower half
+// (bf16+16) or byte 1, below which anything may be. NaN is quiet, its extra bits are zero.
 template <SplitScheme S, class DF>
 HWY_INLINE VecI<DF> to_finer_grid(DF df, hn::Vec<DF> v) {
   const hn::RebindToSigned<DF> di;
@@ -44,7 +45,7 @@ HWY_INLINE VecI<DF> to_finer_grid(DF df, hn::Vec<DF> v) {
   } else if constexpr (S == SplitScheme::kBf16Plus8) {
     const auto odd = hn::And(hn::ShiftRight<8>(bits), hn::Set(di, 1));
     const auto rounded = hn::Add(hn::Add(bits, hn::Set(di, 0x7f)), odd);
-    return hn::ShiftRight<8>(hn::IfThenElse(nan, quiet, rounded));
+    return hn::IfThenElse(nan, quiet, rounded);
   } else {
     const auto magnitude = hn::And(bits, hn::Set(di, kMagnitude));
     constexpr const numeric::FormatSpec& s = numeric::kF16Plus8Grid;
@@ -52,36 +53,29 @@ HWY_INLINE VecI<DF> to_finer_grid(DF df, hn::Vec<DF> v) {
     code = hn::Min(code, hn::Set(di, 0x7c0000));
     const auto payload = hn::And(hn::ShiftRight<5>(magnitude), hn::Set(di, 0x03ff00));
     code = hn::IfThenElse(nan, hn::Or(payload, hn::Set(di, 0x7e0000)), code);
-    return hn::Or(code, hn::And(hn::ShiftRight<8>(bits), hn::Set(di, 0x800000)));
+    return hn::Or(hn::ShiftLeft<8>(code), hn::And(bits, hn::Set(di, ~kMagnitude)));
   }
 }
 
-// The two parts as int32 lanes, both sign-extended.
-template <class DF>
-struct SplitParts {
-  VecI<DF> upper, rest;
-};
-
-template <SplitScheme S, class DF>
-HWY_INLINE SplitParts<DF> split_parts(DF df, hn::Vec<DF> v) {
-  constexpr int kExtra = 8 * sizeof(Extra<S>);
-  const auto grid = to_finer_grid<S>(df, v);
-  const auto rest = hn::ShiftRight<32 - kExtra>(hn::ShiftLeft<32 - kExtra>(grid));
-  // Where `rest` is negative this is one more than the upper part, which is the carry.
-  const auto upper = hn::ShiftRight<kExtra>(hn::Sub(grid, rest));
-  if constexpr (S == SplitScheme::kF16Plus8)
-    return {hn::ShiftRight<16>(hn::ShiftLeft<16>(upper)), rest};
-  return {upper, rest};
+// The working weight is the upper half of this: the upper half of a word of the grid, one more
+// where the extra bits are a negative number.
+template <class DI>
+HWY_INLINE hn::Vec<DI> carried(DI di, hn::Vec<DI> grid) {
+  return hn::Add(grid, hn::Set(di, 0x8000));
 }
 
 template <SplitScheme S, class DF>
 HWY_INLINE void split_store(DF df, hn::Vec<DF> v, uint16_t* high, Extra<S>* low, size_t index) {
+  const hn::RebindToSigned<DF> di;
   const hn::Rebind<int16_t, DF> d_high;
   const hn::Rebind<uint16_t, DF> d_code;
   const hn::Rebind<Extra<S>, DF> d_low;
-  const SplitParts<DF> parts = split_parts<S>(df, v);
-  hn::StoreU(hn::BitCast(d_code, hn::DemoteTo(d_high, parts.upper)), d_code, high + index);
-  hn::StoreU(hn::DemoteTo(d_low, parts.rest), d_low, low + index);
+  constexpr int kExtra = 8 * sizeof(Extra<S>);
+  const auto grid = to_finer_grid<S>(df, v);
+  const auto upper = hn::ShiftRight<16>(carried(di, grid));
+  const auto rest = hn::ShiftRight<32 - kExtra>(hn::ShiftLeft<16>(grid));
+  hn::StoreU(hn::BitCast(d_code, hn::DemoteTo(d_high, upper)), d_code, high + index);
+  hn::StoreU(hn::DemoteTo(d_low, rest), d_low, low + index);
 }
 
 // Of two vectors, for neighbouring elements.
@@ -89,12 +83,12 @@ template <SplitScheme S, class DF>
 HWY_INLINE void split_store_two(DF df, hn::Vec<DF> v, hn::Vec<DF> next, uint16_t* high,
                                 Extra<S>* low, size_t index) {
   const hn::RebindToSigned<DF> di;
-  const SplitParts<DF> a = split_parts<S>(df, v), b = split_parts<S>(df, next);
-  store_int16(di, a.upper, b.upper, high + index);
+  const auto a = to_finer_grid<S>(df, v), b = to_finer_grid<S>(df, next);
+  store_words<1>(di, carried(di, a), carried(di, b), high + index);
   if constexpr (S == SplitScheme::kBf16Plus16) {
-    store_int16(di, a.rest, b.rest, reinterpret_cast<uint16_t*>(low + index));
+    store_words<0>(di, a, b, reinterpret_cast<uint16_t*>(low + index));
   } else {
-    store_int8(di, a.rest, b.rest, low + index);
+    store_bytes<1>(di, a, b, low + index);
   }
 }
 

@@ -29,33 +29,34 @@ HWY_INLINE hn::Vec<DF> state_scale_lanes(DF df, uint16_t scale) {
   return hn::BitCast(df, hn::Set(du, uint32_t{scale} << 16));
 }
 
-// Lanes(df) values of a group from codes[index] on. REQUIRES: Lanes(df) divides kStateGroup.
+// Lanes(df) values of a group from codes[index] on, with the lanes of its scale. REQUIRES:
+// Lanes(df) divides kStateGroup.
 template <class DF>
-HWY_INLINE hn::Vec<DF> load_first_moment(DF df, const int8_t* codes, uint16_t scale, size_t index) {
+HWY_INLINE hn::Vec<DF> load_first_moment(DF df, const int8_t* codes, hn::Vec<DF> scale,
+                                         size_t index) {
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<int8_t, DF> d8;
   const auto code = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, codes + index)));
   const auto y = hn::Div(code, hn::Sub(hn::Set(df, 254.0f), hn::Abs(code)));
-  return hn::Mul(y, state_scale_lanes(df, scale));
+  return hn::Mul(y, scale);
 }
 
 template <class DF>
-HWY_INLINE hn::Vec<DF> load_second_moment(DF df, const uint8_t* codes, uint16_t scale,
+HWY_INLINE hn::Vec<DF> load_second_moment(DF df, const uint8_t* codes, hn::Vec<DF> scale,
                                           size_t index) {
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<uint8_t, DF> d8;
   const auto code = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, codes + index)));
   const auto y = hn::Mul(code, hn::Set(df, 1.0f / 255.0f));
-  const auto root = hn::Mul(y, state_scale_lanes(df, scale));
+  const auto root = hn::Mul(y, scale);
   return hn::Mul(root, root);
 }
 
-// To the nearest integer, as int32 lanes; see nearest() in numeric/state8.cpp.
+// The lowest byte of each lane is the nearest integer, from -128 to 127; see nearest() in
+// numeric/state8.cpp.
 template <class DF>
-HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> nearest_int(DF df, hn::Vec<DF> x) {
-  const hn::RebindToSigned<DF> di;
-  const auto magic = hn::Set(df, 0x1.8p23f);
-  return hn::Sub(hn::BitCast(di, hn::Add(x, magic)), hn::BitCast(di, magic));
+HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> nearest_byte(DF df, hn::Vec<DF> x) {
+  return hn::BitCast(hn::RebindToSigned<DF>(), hn::Add(x, hn::Set(df, 0x1.8p23f)));
 }
 
 // Groups whose scales are made together, in the lanes of one or two vectors: the way from a group's
@@ -132,8 +133,8 @@ HWY_INLINE bool group_scales(DF df, const float* HWY_RESTRICT src, size_t groups
   return finite;
 }
 
-// Encodes groups, kGroupsTogether at a time: code(vector, index) gives the codes of a vector as
-// int32 lanes.
+// Encodes groups, kGroupsTogether at a time: code(vector, index) gives the codes of a vector in the
+// lowest bytes of its lanes.
 template <class DF, class T, class Code>
 HWY_INLINE void store_groups(DF df, const float* HWY_RESTRICT src, size_t groups,
                              T* HWY_RESTRICT codes, uint16_t* HWY_RESTRICT scales, Code code) {
@@ -151,7 +152,7 @@ HWY_INLINE void store_groups(DF df, const float* HWY_RESTRICT src, size_t groups
         const auto a = code(hn::Mul(hn::LoadU(df, src + i), inverse), i);
         const auto b =
             code(hn::Mul(hn::LoadU(df, src + i + hn::Lanes(df)), inverse), i + hn::Lanes(df));
-        store_int8(di, a, b, codes + i);
+        store_bytes<0>(di, a, b, codes + i);
       }
     }
     if (HWY_LIKELY(finite)) continue;
@@ -167,7 +168,7 @@ HWY_INLINE void store_first_moments(DF df, const float* HWY_RESTRICT src, size_t
   store_groups(df, src, groups, codes, scales, [df](hn::Vec<DF> y, size_t) HWY_ATTR {
     const auto companded =
         hn::Div(hn::Mul(y, hn::Set(df, 254.0f)), hn::Add(hn::Set(df, 1.0f), hn::Abs(y)));
-    return nearest_int(df, companded);
+    return nearest_byte(df, companded);
   });
 }
 
