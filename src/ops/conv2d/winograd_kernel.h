@@ -41,6 +41,19 @@ void winograd_result(const WinogradResult& result) noexcept;
 void winograd_gradient(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
                        int64_t step, int64_t stride) noexcept;
 
+// winograd_source() and winograd_gradient() rounded to bf16, as pairs of neighbouring patches, the
+// last of an odd number beside zeros: channel c of pair i goes to
+// first[frequency * F + c / width * panel + i * step + c % width], where F is `frequency`. `width`
+// is 8 or 16.
+struct WinogradPanels {
+  float* first;
+  int64_t width, step, panel, frequency;
+};
+void winograd_source_panels(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                            const WinogradPanels& to) noexcept;
+void winograd_gradient_panels(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                              const WinogradPanels& to) noexcept;
+
 // dst[tap * dst_stride + i] = before[tap * before_stride + i] + G^T m G of the sums
 // m = sums[frequency * sums_stride + i], for all i < floats. `before` may be null, or dst.
 struct WinogradTaps {

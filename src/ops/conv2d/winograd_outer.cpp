@@ -58,16 +58,12 @@ struct Sizes {
   explicit Sizes(const WinogradOuterPlan& p)
       : columns(2 * p.patches_w + 2),
         block((2 * p.share_lines + 2) * columns * std::max(p.geometry.in.c, p.geometry.out.c)),
-        line(p.products == Products::kF32
-                 ? 0
-                 : kFrequencies *
-                       (p.patches_w * std::max(p.geometry.in.c, p.geometry.out.c) + kSkew)),
         taps(p.geometry.taps() * p.job_panels * p.in_width * kPanel),
         unit(p.apart ? Layout(p).size : 0),
         frequency_sums(p.in_panels * p.out_panels * p.in_width * kPanel),
         sums(p.apart ? kFrequencies * frequency_sums : 0) {}
   int64_t columns;
-  int64_t block, line, taps, unit;
+  int64_t block, taps, unit;
   int64_t frequency_sums, sums;  // of one frequency; of all, with units apart
 };
 
@@ -75,13 +71,11 @@ struct Workspace {
   Workspace(const Sizes& size, std::byte* memory) {
     ScratchFloats scratch(memory);
     block = scratch.take(size.block);
-    line = scratch.take(size.line);
     taps = scratch.take(size.taps);
     sums = scratch.take(size.sums);
     unit = scratch.take(size.unit);
   }
   float* block;  // [row][column][channel] of one tensor, zeros where it has none
-  float* line;   // [frequency][patch of a line][channel], with pairs
   float* taps;   // [tap][in panel of the job][rows][16]
   float* sums;   // [frequency][out panel][in panel][rows][16], with units apart
   float* unit;   // packed, with units apart
@@ -101,31 +95,23 @@ Share share_of(const WinogradOuterPlan& p, const WinogradOuterPlan::Unit& u, siz
           (n * u.lines + first) * p.line_units};
 }
 
-using Transform = void (*)(const float* src, int64_t line, int64_t channels, int64_t tiles,
-                           float* dst, int64_t step, int64_t stride) noexcept;
+using ToRows = void (*)(const float* src, int64_t line, int64_t channels, int64_t tiles, float* dst,
+                        int64_t step, int64_t stride) noexcept;
+using ToPairs = void (*)(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                         const WinogradPanels& to) noexcept;
 
 // A line of patches, to where it begins in the first frequency.
-void place_line(const WinogradOuterPlan& p, Transform transform, const float* src, int64_t row,
-                const Operand& at, const Workspace& work, float* to) {
+void place_line(const WinogradOuterPlan& p, ToRows rows, ToPairs pairs, const float* src,
+                int64_t row, const Operand& at, float* to) {
   const int64_t c = at.channels;
   if (p.products == Products::kF32) {
-    transform(src, row, c, p.patches_w, to, at.step, at.frequency);
+    rows(src, row, c, p.patches_w, to, at.step, at.frequency);
     for (int64_t i = 0; at.padding > 0 && i < kFrequencies * p.patches_w; ++i)
       std::fill_n(to + i / p.patches_w * at.frequency + i % p.patches_w * at.step + c, at.padding,
                   0.0f);
     return;
   }
-  // (Transforms that write the panels themselves are slower: 16 frequencies of many panels are more
-  // streams than the caches follow.)
-  const int64_t stride = p.patches_w * c + kSkew, pairs = p.patches_w / 2;
-  transform(src, row, c, p.patches_w, work.line, c, stride);
-  for (int64_t f = 0; f < kFrequencies; ++f, to += at.frequency) {
-    const float* const line = work.line + f * stride;
-    pack_pairs(line, line + c, pairs, 2 * c, c, at.width, to, at.step, at.panel);
-    if (pairs < p.line_units)
-      pack_pairs(line + 2 * pairs * c, nullptr, 1, c, c, at.width, to + pairs * at.step, at.step,
-                 at.panel);
-  }
+  pairs(src, row, c, p.patches_w, {to, at.width, at.step, at.panel, at.frequency});
 }
 
 void pack_input(const WinogradOuterPlan& p, const Share& s, const Source& x, const Layout& at,
@@ -136,7 +122,7 @@ void pack_input(const WinogradOuterPlan& p, const Share& s, const Source& x, con
       g.in, s.sample, 2 * s.line - g.padding_h, 2 * s.lines + 2, g.padding_w, size.columns,
       [&](const RowRange& range, float* to) { load_rows(x, range, to, c); }, work.block);
   for (int64_t i = 0; i < s.lines; ++i)
-    place_line(p, winograd_source, work.block + 2 * i * row, row, at.x, work,
+    place_line(p, winograd_source, winograd_source_panels, work.block + 2 * i * row, row, at.x,
                packed + (s.begin + i * p.line_units) * at.x.step);
 }
 
@@ -147,7 +133,7 @@ void pack_gradient(const WinogradOuterPlan& p, const Share& s, const GradSource&
       p.geometry.out, s.sample, 2 * s.line, 2 * s.lines, 0, size.columns,
       [&](const RowRange& range, float* to) { load_grad_rows(d, range, to, c); }, work.block);
   for (int64_t i = 0; i < s.lines; ++i)
-    place_line(p, winograd_gradient, work.block + 2 * i * row, row, at.g, work,
+    place_line(p, winograd_gradient, winograd_gradient_panels, work.block + 2 * i * row, row, at.g,
                packed + at.g_begin + (s.begin + i * p.line_units) * at.g.step);
 }
 
@@ -241,8 +227,8 @@ size_t WinogradOuterPlan::shared_bytes() const {
 
 size_t WinogradOuterPlan::worker_bytes() const {
   const Sizes size(*this);
-  return padded_bytes(size.block) + padded_bytes(size.line) + padded_bytes(size.taps) +
-         padded_bytes(size.sums) + padded_bytes(size.unit);
+  return padded_bytes(size.block) + padded_bytes(size.taps) + padded_bytes(size.sums) +
+         padded_bytes(size.unit);
 }
 
 namespace {

@@ -1,6 +1,7 @@
-// ops/conv2d/winograd_pairs_simd.cpp; contract in winograd_kernel.h. Never throws, allocates or logs.
-// Written with intrinsics, as pair_simd.cpp is, and called on that target only.
+// ops/conv2d/winograd_pairs_simd.cpp; contract in winograd_kernel.h. Never throws, allocates or
+// logs. Written with intrinsics, as pair_simd.cpp is, and called on that target only.
 #include <algorithm>
+#include <type_traits>
 
 #include "hwy/base.h"
 #include "ops/conv2d/pair_units-inl.h"
@@ -56,6 +57,63 @@ struct Some {
   __mmask16 lanes;
 };
 
+// A along one axis.
+HWY_INLINE __m512 gradient_axis(int row, __m512 g0, __m512 g1) {
+  if (row == 0) return g0;
+  if (row == 3) return _mm512_xor_ps(g1, _mm512_set1_ps(-0.0f));
+  return row == 1 ? _mm512_add_ps(g0, g1) : _mm512_sub_ps(g0, g1);
+}
+
+// One line of B^T d B, or of A g A^T, for 16 channels of a patch.
+struct SourceLine {
+  template <class Load>
+  HWY_INLINE void operator()(const float* pixel, int64_t line, int64_t channels, int y, Load load,
+                             __m512* out) const {
+    source_line(pixel, line, channels, y, load, out);
+  }
+};
+struct GradientLine {
+  template <class Load>
+  HWY_INLINE void operator()(const float* pixel, int64_t line, int64_t channels, int y, Load load,
+                             __m512* out) const {
+    const __m512 left = gradient_axis(y, load(pixel), load(pixel + line));
+    const __m512 right = gradient_axis(y, load(pixel + channels), load(pixel + line + channels));
+    for (int x = 0; x < 4; ++x) out[x] = gradient_axis(x, left, right);
+  }
+};
+
+template <int kWidth, bool kBoth, class Line, class Load>
+HWY_INLINE void pair_patches(const float* src, int64_t line, int64_t channels, Load load,
+                             bool second_panel, const WinogradPanels& to, float* dst) {
+  for (int y = 0; y < 4; ++y) {
+    __m512 first[4], second[4] = {};
+    Line()(src, line, channels, y, load, first);
+    if constexpr (kBoth) Line()(src + 2 * channels, line, channels, y, load, second);
+    for (int x = 0; x < 4; ++x)
+      store_units<kWidth>(units_of(first[x], second[x]), to.panel, second_panel,
+                          dst + (4 * y + x) * to.frequency);
+  }
+}
+
+template <int kWidth, class Line>
+void panels_of_patches(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                       const WinogradPanels& to) {
+  const int64_t whole = channels / kPanel * kPanel, rest = channels - whole;
+  const Some some{static_cast<__mmask16>((1u << rest) - 1)};
+  float* dst = to.first;
+  const auto put = [&](auto both) __attribute__((always_inline)) {
+    float* at = dst;
+    for (int64_t c = 0; c < whole; c += kPanel, at += kPanel / kWidth * to.panel)
+      pair_patches<kWidth, both.value, Line>(src + c, line, channels, All(), true, to, at);
+    if (rest != 0)
+      pair_patches<kWidth, both.value, Line>(src + whole, line, channels, some, rest > kWidth, to,
+                                             at);
+  };
+  for (int64_t tile = 0; tile + 1 < tiles; tile += 2, src += 4 * channels, dst += to.step)
+    put(std::true_type());
+  if (tiles % 2 != 0) put(std::false_type());
+}
+
 HWY_INLINE __mmask16 first_lanes(int64_t count) {
   return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, kPanel)) - 1);
 }
@@ -102,6 +160,22 @@ void winograd_source_pairs(const float* src, int64_t line, int64_t channels, int
   }
 }
 
+void winograd_source_panels(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                            const WinogradPanels& to) noexcept {
+  if (to.width == kPanel)
+    panels_of_patches<kPanel, SourceLine>(src, line, channels, tiles, to);
+  else
+    panels_of_patches<kAvx512OuterRows, SourceLine>(src, line, channels, tiles, to);
+}
+
+void winograd_gradient_panels(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                              const WinogradPanels& to) noexcept {
+  if (to.width == kPanel)
+    panels_of_patches<kPanel, GradientLine>(src, line, channels, tiles, to);
+  else
+    panels_of_patches<kAvx512OuterRows, GradientLine>(src, line, channels, tiles, to);
+}
+
 }  // namespace tri::ops
 HWY_POP_ATTRIBUTES
 
@@ -111,6 +185,14 @@ HWY_POP_ATTRIBUTES
 namespace tri::ops {
 void winograd_weight_pairs(const float*, int64_t, float*) noexcept { TRI_CHECK(false); }
 void winograd_source_pairs(const float*, int64_t, int64_t, int64_t, float*, int64_t) noexcept {
+  TRI_CHECK(false);
+}
+void winograd_source_panels(const float*, int64_t, int64_t, int64_t,
+                            const WinogradPanels&) noexcept {
+  TRI_CHECK(false);
+}
+void winograd_gradient_panels(const float*, int64_t, int64_t, int64_t,
+                              const WinogradPanels&) noexcept {
   TRI_CHECK(false);
 }
 }  // namespace tri::ops
