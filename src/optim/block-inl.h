@@ -168,9 +168,10 @@ struct Stats {
   }
 };
 
-// Steps a run of opened weights and its moments, and sums the gradient. All in one loop: what
+// Steps a run of opened weights and its moments, and sums the gradient unless it is zero, as that
+// of taps that meet padding only (eight of nine on maps of one pixel). All in one loop: what
 // decodes a moment waits for a division, a sum for the one before it.
-template <class StepRule, StateForm F>
+template <class StepRule, StateForm F, bool kSums>
 HWY_INLINE void step_run(const Coefficients& c, const ParamStorage& storage, size_t at, size_t n,
                          const float* HWY_RESTRICT values, float* HWY_RESTRICT weights,
                          Chains& sums, Scratch& scratch, const NoiseKeys& keys) {
@@ -185,7 +186,7 @@ HWY_INLINE void step_run(const Coefficients& c, const ParamStorage& storage, siz
     if (StepRule::kMoments == 2)
       second_scale = moment_scale<F, Moment::kSecond>(d, storage, at + block);
     for (size_t i = block; i < block + kBlock; i += hn::Lanes(d)) {
-      for (size_t k = i; k < i + hn::Lanes(d); k += kChains)
+      for (size_t k = i; kSums && k < i + hn::Lanes(d); k += kChains)
         if (k % kChains == 0) chains.add(values + k);
       auto w = hn::Load(d, weights + i);
       auto m = load_moment<F, Moment::kFirst>(d, storage, at + i, first_scale);
@@ -231,6 +232,7 @@ GradStats update_blocks(const Task& task) {
   const NoiseKeys keys(task.noise);
   const ElementBytes bytes = element_bytes(storage.weight_form, storage.state_form);
   constexpr size_t kAhead = 2 * kRun;
+  const hn::RebindToSigned<Lanes32> largest_tag;
   Scratch scratch;
   Stats stats;
   const auto lost = [&](const float* values, size_t n, Largest largest)
@@ -240,9 +242,13 @@ GradStats update_blocks(const Task& task) {
     const size_t at = task.begin + offset;
     ask_for_run(storage, bytes, at + kAhead);
     float* HWY_RESTRICT weights = open_weights(storage, at, n, scratch.weights);
+    const bool zeros = hn::AllFalse(largest_tag, hn::Gt(largest, hn::Zero(largest_tag)));
     by_form(storage.state_form, [&](auto form) TRI_INLINE {
-      step_run<StepRule, form.value>(c, storage, at, n, values, weights, stats.chains, scratch,
-                                     keys);
+      const auto run = [&](auto sums) TRI_INLINE {
+        step_run<StepRule, form.value, sums.value>(c, storage, at, n, values, weights, stats.chains,
+                                                   scratch, keys);
+      };
+      zeros ? run(std::false_type()) : run(std::true_type());
     });
     close_weights(storage, at, n, weights, keys);
     stats.largest = hn::Max(stats.largest, largest);
