@@ -87,6 +87,11 @@ class CheckTest(unittest.TestCase):
         self.assert_breach({"src/memory/clock.h": "#pragma once\n"},
                            "src/memory/clock.h: same name as src/base/clock.h")
 
+    def test_kernels_are_named_as_such(self):
+        code = "HWY_PUSH_ATTRIBUTES(avx2)\nHWY_POP_ATTRIBUTES\n"
+        self.assert_breach({"src/memory/copy.cpp": code}, "src/memory/copy.cpp", "_simd.cpp")
+        self.assertEqual(self.run_on({"src/memory/copy_simd.cpp": code})[0], 0)
+
     def test_ascii(self):
         self.assert_breach({"README.md": "one\ntwo \u2014 three\n"}, "README.md:2: not ASCII")
 
