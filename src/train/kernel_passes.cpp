@@ -16,6 +16,8 @@ using numeric::Format;
 using ops::OpKind;
 using tensor::Shape;
 
+// Of images, which a first layer reads as they lie and hands no gradient to.
+constexpr int64_t kColours = 3;
 constexpr size_t kBeyondCaches = size_t{64} << 20;
 
 // Numbers of about 1 with both signs, so that an activation has something to do.
@@ -43,7 +45,12 @@ struct Held {
   ops::Sink sink() { return {data.data(), storage, shape.c, shape.c, shape.pixels()}; }
   // Normalised and rectified, as nearly all inputs of nearly all layers are.
   ops::Source source() const {
-    return {stored(), {ones.data(), zeros.data(), 0, samples}, ops::Activation::kRelu};
+    ops::Source read;
+    read.stored = stored();
+    if (shape.c == kColours) return read;
+    read.norm = {ones.data(), zeros.data(), 0, samples};
+    read.activation = ops::Activation::kRelu;
+    return read;
   }
   ops::GradSource gradient(const Held& values) const {
     return {stored(), values.source(), ones.data(), zeros.data(), zeros.data(), zeros.data()};
@@ -161,8 +168,7 @@ std::vector<KernelPass> operation_passes(const std::string& kernel, const Kernel
   std::vector<KernelPass> passes;
   passes.push_back({kernel + " forward", flops, read + out + held,
                     [bench] { bench->operation->forward(bench->arguments()); }});
-  // The gradient, the values that its activation needs, and the result. A first layer has none.
-  constexpr int64_t kColours = 3;
+  // The gradient, the values that its activation needs, and the result.
   if (shape.in.c != kColours)
     passes.push_back({kernel + " backward-data", flops, 2 * out + bench->gx.bytes() + held,
                       [bench] { bench->operation->backward_data(bench->arguments()); }});
