@@ -37,14 +37,8 @@ HWY_INLINE __m512 source_axis(int row, __m512 first, __m512 second) {
   return row == 1 ? _mm512_add_ps(first, second) : _mm512_sub_ps(first, second);
 }
 
-// One line of B^T d B for 16 channels that load(address) fetches.
-template <class Load>
-HWY_INLINE void source_line(const float* pixel, int64_t line, int64_t channels, int y, Load load,
-                            __m512* out) {
-  __m512 w[4];
-  for (int x = 0; x < 4; ++x, pixel += channels)
-    w[x] = source_axis(y, load(pixel + kFirst[y] * line), load(pixel + kSecond[y] * line));
-  for (int x = 0; x < 4; ++x) out[x] = source_axis(x, w[kFirst[x]], w[kSecond[x]]);
+HWY_INLINE __mmask16 first_lanes(int64_t count) {
+  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, kPanel)) - 1);
 }
 
 struct All {
@@ -64,12 +58,15 @@ HWY_INLINE __m512 gradient_axis(int row, __m512 g0, __m512 g1) {
   return row == 1 ? _mm512_add_ps(g0, g1) : _mm512_sub_ps(g0, g1);
 }
 
-// One line of B^T d B, or of A g A^T, for 16 channels of a patch.
+// One line of B^T d B, or of A g A^T, for 16 channels of a patch that load(address) fetches.
 struct SourceLine {
   template <class Load>
   HWY_INLINE void operator()(const float* pixel, int64_t line, int64_t channels, int y, Load load,
                              __m512* out) const {
-    source_line(pixel, line, channels, y, load, out);
+    __m512 w[4];
+    for (int x = 0; x < 4; ++x, pixel += channels)
+      w[x] = source_axis(y, load(pixel + kFirst[y] * line), load(pixel + kSecond[y] * line));
+    for (int x = 0; x < 4; ++x) out[x] = source_axis(x, w[kFirst[x]], w[kSecond[x]]);
   }
 };
 struct GradientLine {
@@ -82,6 +79,8 @@ struct GradientLine {
   }
 };
 
+// 16 channels of two neighbouring patches, or of the last one, to where they begin in the first
+// frequency.
 template <int kWidth, bool kBoth, class Line, class Load>
 HWY_INLINE void pair_patches(const float* src, int64_t line, int64_t channels, Load load,
                              bool second_panel, const WinogradPanels& to, float* dst) {
@@ -99,7 +98,7 @@ template <int kWidth, class Line>
 void panels_of_patches(const float* src, int64_t line, int64_t channels, int64_t tiles,
                        const WinogradPanels& to) {
   const int64_t whole = channels / kPanel * kPanel, rest = channels - whole;
-  const Some some{static_cast<__mmask16>((1u << rest) - 1)};
+  const Some some{first_lanes(rest)};
   float* dst = to.first;
   const auto put = [&](auto both) __attribute__((always_inline)) {
     float* at = dst;
@@ -112,10 +111,6 @@ void panels_of_patches(const float* src, int64_t line, int64_t channels, int64_t
   for (int64_t tile = 0; tile + 1 < tiles; tile += 2, src += 4 * channels, dst += to.step)
     put(std::true_type());
   if (tiles % 2 != 0) put(std::false_type());
-}
-
-HWY_INLINE __mmask16 first_lanes(int64_t count) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, kPanel)) - 1);
 }
 
 }  // namespace
@@ -144,15 +139,15 @@ void winograd_source_pairs(const float* src, int64_t line, int64_t channels, int
       float* const to = dst + 4 * y * stride;
       __m512 first[4], second[4];
       for (int64_t c = 0; c < whole; c += kBoth) {
-        source_line(src + c, line, channels, y, All(), first);
-        source_line(src + c + kPanel, line, channels, y, All(), second);
+        SourceLine()(src + c, line, channels, y, All(), first);
+        SourceLine()(src + c + kPanel, line, channels, y, All(), second);
         for (int x = 0; x < 4; ++x)
           _mm512_storeu_ps(to + x * stride + c / 2,
                            reinterpret_cast<__m512>(_mm512_cvtne2ps_pbh(second[x], first[x])));
       }
       if (whole == channels) continue;
-      source_line(src + whole, line, channels, y, some, first);
-      source_line(src + whole + kPanel, line, channels, y, more, second);
+      SourceLine()(src + whole, line, channels, y, some, first);
+      SourceLine()(src + whole + kPanel, line, channels, y, more, second);
       for (int x = 0; x < 4; ++x)
         _mm512_mask_storeu_ps(to + x * stride + whole / 2, units,
                               reinterpret_cast<__m512>(_mm512_cvtne2ps_pbh(second[x], first[x])));
