@@ -25,7 +25,7 @@ namespace {
 // away and comes back late: fifty offers instead of a thousand make steps of small layers 1.1 times
 // as long. Spinning all that time would be as fast alone, but would keep from another process the
 // moments that it could have had for nothing; bench/competitor shows both sides
-// (docs/performance.md).
+// (docs/performance/threads.md).
 constexpr int kSpins = 100;
 constexpr int kOffers = 1000;
 // Note [Naps]. A waiting thread sleeps in naps, and after kNaps of them for good. Falling asleep

@@ -8,8 +8,8 @@
 // same bits: small maps lose their gain to half-used tiles and to the 16 / 9 larger weights, few
 // channels lose it to the transforms, and where pairs halve the time of the products the transforms
 // weigh twice as much. Transforming the weights costs what the products of one
-// to five images of 8 x 8 cost, so that very small batches gain less (docs/performance.md). The
-// rule leaves the batch out all the same: a micro-batch, a smaller batch of the same run and an
+// to five images of 8 x 8 cost, so that very small batches gain less (docs/performance/kernels.md).
+// The rule leaves the batch out all the same: a micro-batch, a smaller batch of the same run and an
 // evaluation must have the bits of the whole. Where that costs time, --tune measures.
 #include <cstddef>
 #include <cstdint>
