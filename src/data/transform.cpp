@@ -55,9 +55,10 @@ void gather_row(const uint8_t* pixels, tensor::Shape shape, const Draw& draw, in
     std::memcpy(row + bytes(first), from + (first + draw.right) * shape.c, bytes(last - first));
     return;
   }
-  const uint8_t* pixel = from + (shape.w - 1 - first + draw.right) * shape.c;
-  for (int64_t x = first; x < last; ++x, pixel -= channels)
+  for (int64_t x = first; x < last; ++x) {
+    const uint8_t* pixel = from + (shape.w - 1 - x + draw.right) * shape.c;
     for (size_t c = 0; c < channels; ++c) row[bytes(x) + c] = pixel[c];
+  }
 }
 
 }  // namespace

@@ -95,8 +95,8 @@ HWY_INLINE void pair_patches(const float* src, int64_t line, int64_t channels, L
 }
 
 template <int kWidth, class Line>
-void panels_of_patches(const float* src, int64_t line, int64_t channels, int64_t tiles,
-                       const WinogradPanels& to) {
+void panels_of_width(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                     const WinogradPanels& to) {
   const int64_t whole = channels / kPanel * kPanel, rest = channels - whole;
   const Some some{first_lanes(rest)};
   float* dst = to.first;
@@ -111,6 +111,14 @@ void panels_of_patches(const float* src, int64_t line, int64_t channels, int64_t
   for (int64_t tile = 0; tile + 1 < tiles; tile += 2, src += 4 * channels, dst += to.step)
     put(std::true_type());
   if (tiles % 2 != 0) put(std::false_type());
+}
+
+template <class Line>
+void panels_of_patches(const float* src, int64_t line, int64_t channels, int64_t tiles,
+                       const WinogradPanels& to) {
+  const auto as =
+      to.width == kPanel ? panels_of_width<kPanel, Line> : panels_of_width<kAvx512OuterRows, Line>;
+  as(src, line, channels, tiles, to);
 }
 
 }  // namespace
@@ -157,18 +165,12 @@ void winograd_source_pairs(const float* src, int64_t line, int64_t channels, int
 
 void winograd_source_panels(const float* src, int64_t line, int64_t channels, int64_t tiles,
                             const WinogradPanels& to) noexcept {
-  if (to.width == kPanel)
-    panels_of_patches<kPanel, SourceLine>(src, line, channels, tiles, to);
-  else
-    panels_of_patches<kAvx512OuterRows, SourceLine>(src, line, channels, tiles, to);
+  panels_of_patches<SourceLine>(src, line, channels, tiles, to);
 }
 
 void winograd_gradient_panels(const float* src, int64_t line, int64_t channels, int64_t tiles,
                               const WinogradPanels& to) noexcept {
-  if (to.width == kPanel)
-    panels_of_patches<kPanel, GradientLine>(src, line, channels, tiles, to);
-  else
-    panels_of_patches<kAvx512OuterRows, GradientLine>(src, line, channels, tiles, to);
+  panels_of_patches<GradientLine>(src, line, channels, tiles, to);
 }
 
 }  // namespace tri::ops
